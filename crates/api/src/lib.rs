@@ -1,0 +1,28 @@
+//! What users write and read: the `TrainingJob`, in both of its vocabularies.
+//!
+//! Everything here is plain data and pure functions: types, the names of the objects a job makes,
+//! the CRD with its rules, and validation. No client, no clock, no async: anything may depend on it.
+
+pub mod crd;
+pub mod hash;
+pub mod names;
+pub mod problem;
+mod rules;
+pub mod schema;
+mod spec;
+mod status;
+mod template;
+mod validate;
+
+pub use problem::{FieldPath, Problem, Severity};
+pub use spec::{
+    Backend, Checkpoint, CheckpointStorage, ClaimAccessMode, CleanPodPolicy, DataVolume, Form, Framework,
+    Networking, Quantity, Resources, RestartPolicy, Role, RoleOrder, RoleSuccess, StorageType, TrainingJob,
+    TrainingJobSpec,
+};
+pub use status::{
+    AllocatedResources, Attempt, Cause, CheckpointDefaults, Effective, Phase, Restarts, State,
+    TrainingJobStatus, WorkerCounts, WorkerStatus, condition,
+};
+pub use template::template_problems;
+pub use validate::validate;

@@ -1,0 +1,379 @@
+//! The status of a `TrainingJob`: what is observed, and the record of what was decided.
+//!
+//! The part that cannot be computed again from the cluster (attempts, counts, deadlines) is the operator's
+//! memory: it is written here before anything is done about it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::spec::{Backend, CleanPodPolicy, Framework, RestartPolicy};
+
+/// Types of conditions.
+pub mod condition {
+    pub const RESOURCES_CREATED: &str = "ResourcesCreated";
+    pub const RUNNING: &str = "Running";
+    pub const RESTARTING: &str = "Restarting";
+    pub const SUSPENDED: &str = "Suspended";
+    pub const COMPLETED: &str = "Completed";
+    pub const FAILED: &str = "Failed";
+}
+
+/// What Trainyard sees of the job, and what it has decided about it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TrainingJobStatus {
+    /// Where the job is in its life. Pending: accepted, waiting for a start. Initializing: pods exist or are being
+    /// created, not all of them run yet. Running: every required pod runs. Restarting: an attempt ended early, the
+    /// next one is being prepared. Suspended: no pods, at the user's wish. Completed and Failed are final.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// The state in the four words of v1alpha1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// One sentence about what happens now, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The values in effect: what the spec says, completed by the defaults of its form and of the operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective: Option<Effective>,
+    /// When the pods of the first attempt were started. A restart does not move it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// Since when activeDeadlineSeconds counts: the start, or the last time the job was resumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_since: Option<Time>,
+    /// When the job completed or failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+    /// How long it took from start to completion, such as "2h 15m".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<String>,
+    /// Epochs to train, when hyperparameters.epochs says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_epochs: Option<i64>,
+    /// How many workers there are, by what they do. Pods of ranked roles count as workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<WorkerCounts>,
+    /// Worker pods that exist, for the scale subresource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// Label selector of the worker pods, for the scale subresource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+    /// Every pod of the current attempt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub worker_statuses: Vec<WorkerStatus>,
+    /// What the running pods hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<AllocatedResources>,
+    /// Restarts so far, by cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<Restarts>,
+    /// When the next attempt may start, while the job waits after a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff_until: Option<Time>,
+    /// The last ten attempts, the newest last. An attempt without an end is the current one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<Attempt>,
+    /// The job's conditions: ResourcesCreated, Running, Restarting, Suspended, Completed, Failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// Where the job is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum State {
+    // Accepted, waiting for a start.
+    Pending,
+    // The pods exist or are being created; not all of them run yet.
+    Initializing,
+    // Every required worker runs.
+    Running,
+    // An attempt ended early; the next one is being prepared.
+    Restarting,
+    // Suspended by the user: no pods.
+    Suspended,
+    // The training succeeded.
+    Completed,
+    // The job ended without success.
+    Failed,
+}
+
+impl State {
+    pub const ALL: [State; 7] = [
+        State::Pending,
+        State::Initializing,
+        State::Running,
+        State::Restarting,
+        State::Suspended,
+        State::Completed,
+        State::Failed,
+    ];
+
+    pub fn is_terminal(self) -> bool {
+        matches!(self, State::Completed | State::Failed)
+    }
+
+    pub fn phase(self) -> Phase {
+        match self {
+            State::Pending | State::Initializing | State::Restarting | State::Suspended => Phase::Pending,
+            State::Running => Phase::Running,
+            State::Completed => Phase::Succeeded,
+            State::Failed => Phase::Failed,
+        }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Pending => "Pending",
+            State::Initializing => "Initializing",
+            State::Running => "Running",
+            State::Restarting => "Restarting",
+            State::Suspended => "Suspended",
+            State::Completed => "Completed",
+            State::Failed => "Failed",
+        }
+    }
+}
+
+/// The state in the four words of v1alpha1; also the phase of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Phase {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+}
+
+/// The values in effect.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Effective {
+    /// Framework whose launch contract the workers get.
+    pub framework: Framework,
+    /// Image of the workers.
+    pub image: String,
+    /// Worker pods.
+    pub num_workers: i32,
+    /// Ranked pods, which is WORLD_SIZE.
+    pub world_size: i32,
+    /// GPUs of each worker.
+    pub gpus_per_worker: i32,
+    /// Processes of each worker.
+    pub procs_per_worker: i32,
+    /// Collective backend.
+    pub backend: Backend,
+    /// Port of rank 0.
+    pub master_port: i32,
+    /// Restarts allowed after failures.
+    pub backoff_limit: i32,
+    /// What happens when a worker fails.
+    pub restart_policy: RestartPolicy,
+    /// Which pods are removed at the end.
+    pub clean_pod_policy: CleanPodPolicy,
+    /// Checkpoints, when they are on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<CheckpointDefaults>,
+}
+
+/// Checkpoint settings in effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckpointDefaults {
+    /// Directory in the containers.
+    pub directory: String,
+    /// Epochs between checkpoints.
+    pub frequency: i32,
+    /// The claim behind the directory.
+    pub claim_name: String,
+}
+
+/// Workers by what they do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkerCounts {
+    /// How many there should be.
+    pub desired: i32,
+    /// Running.
+    pub active: i32,
+    /// Ended with success.
+    pub succeeded: i32,
+    /// Ended with an error.
+    pub failed: i32,
+    /// Not running yet, or not created yet.
+    pub pending: i32,
+}
+
+/// One pod of the current attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkerStatus {
+    /// Index within its role.
+    pub worker_id: i32,
+    /// Name of the pod.
+    pub pod_name: String,
+    /// Its role: workers, or one of spec.roles.
+    pub role: String,
+    /// Node on which it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    /// Phase of the pod.
+    pub phase: Phase,
+    /// The same as phase.
+    pub status: Phase,
+    /// How often Trainyard has restarted this worker.
+    pub restart_count: i32,
+    /// Why it does not run, in the scheduler's or kubelet's words, or how it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// What the running pods hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AllocatedResources {
+    /// GPUs of the pods that are on a node and have not ended.
+    #[serde(rename = "allocatedGPUs")]
+    pub allocated_gpus: i32,
+    /// Nodes on which these pods are.
+    pub allocated_nodes: i32,
+}
+
+/// Restarts so far, by cause. Only those of the application use up backoffLimit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Restarts {
+    /// The program failed.
+    pub application: i32,
+    /// Pods were deleted, evicted or lost.
+    pub disruption: i32,
+    /// The number of pods changed.
+    pub rescale: i32,
+    /// What the pods are made of changed.
+    pub update: i32,
+}
+
+impl Restarts {
+    pub fn total(&self) -> i32 {
+        self.application + self.disruption + self.rescale + self.update
+    }
+}
+
+/// Why an attempt ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Cause {
+    // It did what it should.
+    Succeeded,
+    // The program exited with an error. Counts against backoffLimit.
+    Application,
+    // A container used more memory than its limit. Counts against backoffLimit.
+    OutOfMemory,
+    // A pod was deleted, evicted, preempted or lost with its node.
+    Disruption,
+    // The number of pods changed.
+    Rescale,
+    // What the pods are made of changed.
+    Update,
+    // The user suspended the job.
+    Suspend,
+    // activeDeadlineSeconds passed.
+    Deadline,
+    // startupTimeoutSeconds passed.
+    StartupTimeout,
+    // The spec became invalid.
+    InvalidSpec,
+    // Not known: the record of it was removed from the status.
+    Unknown,
+}
+
+impl Cause {
+    /// Whether it uses up `backoffLimit`.
+    pub fn counts(self) -> bool {
+        matches!(self, Cause::Application | Cause::OutOfMemory)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Cause::Succeeded => "Succeeded",
+            Cause::Application => "Application",
+            Cause::OutOfMemory => "OutOfMemory",
+            Cause::Disruption => "Disruption",
+            Cause::Rescale => "Rescale",
+            Cause::Update => "Update",
+            Cause::Suspend => "Suspend",
+            Cause::Deadline => "Deadline",
+            Cause::StartupTimeout => "StartupTimeout",
+            Cause::InvalidSpec => "InvalidSpec",
+            Cause::Unknown => "Unknown",
+        }
+    }
+}
+
+/// One try at running all pods.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Attempt {
+    /// 1 for the first; its pods carry it as a label.
+    pub number: i32,
+    /// When its pods were started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// When all of its pods existed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_time: Option<Time>,
+    /// When all of its pods ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_time: Option<Time>,
+    /// When it ended. Without it, this is the current attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_time: Option<Time>,
+    /// Why it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+    /// The pod that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_name: Option<String>,
+    /// Exit code of that pod's training container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Node on which that pod was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    /// What happened, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+impl Attempt {
+    pub fn begun(number: i32, at: Time) -> Self {
+        Self {
+            number,
+            start_time: Some(at),
+            created_time: None,
+            running_time: None,
+            end_time: None,
+            cause: None,
+            pod_name: None,
+            exit_code: None,
+            node_name: None,
+            message: None,
+        }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.end_time.is_none()
+    }
+}
+
+impl TrainingJobStatus {
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.type_ == kind)
+    }
+
+    pub fn is_terminal(&self) -> bool {
+        self.state.is_some_and(State::is_terminal)
+    }
+}

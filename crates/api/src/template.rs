@@ -1,0 +1,189 @@
+//! Checks of the pod template overlay, which the CRD takes without a schema.
+//!
+//! It must be a pod template as Kubernetes knows it (a misspelt field would otherwise be dropped in
+//! silence), and it may not change what Trainyard's own bookkeeping rests on.
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use serde_json::Value;
+
+use crate::problem::{FieldPath, Problem};
+use crate::schema::nearest;
+
+/// Lists whose items are known by a key, so that an overlay can say which one it means.
+const KEYED_LISTS: [(&str, &str); 4] = [
+    ("containers", "name"),
+    ("initContainers", "name"),
+    ("volumes", "name"),
+    ("ephemeralContainers", "name"),
+];
+
+/// What is wrong with an overlay.
+pub fn template_problems(template: &Value, path: &FieldPath) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let Some(fields) = template.as_object() else {
+        return vec![Problem::error(path.clone(), "must be a pod template: metadata and spec")];
+    };
+    let mut plain = template.clone();
+    strip_directives(&mut plain);
+    // Keys are completed, so that an overlay may leave out what Kubernetes requires of a whole pod.
+    complete(&mut plain);
+    match serde_json::from_value::<PodTemplateSpec>(plain.clone()) {
+        Err(error) => problems.push(Problem::error(path.clone(), format!("is not a pod template: {error}"))),
+        Ok(parsed) => {
+            let kept = serde_json::to_value(parsed).unwrap_or_default();
+            unknown_fields(&plain, &kept, path, &mut problems);
+        }
+    }
+    let spec = fields.get("spec");
+    let field = |name: &str| spec.and_then(|spec| spec.get(name));
+    if field("restartPolicy").is_some_and(|policy| policy != "Never") {
+        problems.push(Problem::error(
+            path.key("spec").key("restartPolicy"),
+            "must be Never: Trainyard restarts the workers itself (see spec.restartPolicy)",
+        ));
+    }
+    for name in ["hostname", "subdomain", "nodeName", "setHostnameAsFQDN"] {
+        if field(name).is_some() {
+            problems.push(Problem::error(
+                path.key("spec").key(name),
+                "is set by Trainyard or by the scheduler: remove it (use nodeSelector or affinity to choose a node)",
+            ));
+        }
+    }
+    if field("ephemeralContainers").is_some() {
+        problems.push(Problem::error(
+            path.key("spec").key("ephemeralContainers"),
+            "cannot be part of a template: use kubectl debug on a running pod",
+        ));
+    }
+    for (list, key) in KEYED_LISTS {
+        for (index, item) in field(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
+            let directive = item.get("$patch").is_some();
+            if !directive && item.get(key).and_then(Value::as_str).is_none_or(str::is_empty) {
+                problems.push(Problem::error(
+                    path.key("spec").key(list).index(index).key(key),
+                    format!("is required: the overlay is merged into the pod by {key}"),
+                ));
+            }
+        }
+    }
+    problems
+}
+
+/// Removes `$patch`, which steers the merge and is no field. Other directives are not known here, and are
+/// reported as the unknown fields that they are.
+fn strip_directives(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.remove("$patch");
+            fields.values_mut().for_each(strip_directives);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip_directives),
+        _ => {}
+    }
+}
+
+fn complete(template: &mut Value) {
+    let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    spec.entry("containers").or_insert_with(|| Value::Array(Vec::new()));
+    for (list, key) in KEYED_LISTS {
+        for item in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(item) = item.as_object_mut() {
+                item.entry(key).or_insert_with(|| Value::String(String::new()));
+            }
+        }
+    }
+}
+
+/// What was written but not understood: it is missing after a round through the types.
+fn unknown_fields(written: &Value, kept: &Value, path: &FieldPath, problems: &mut Vec<Problem>) {
+    match (written, kept) {
+        (Value::Object(written), Value::Object(kept)) => {
+            for (name, value) in written {
+                match kept.get(name) {
+                    Some(kept) => unknown_fields(value, kept, &path.key(name), problems),
+                    // Empty values and nulls may vanish without having been unknown.
+                    None if is_empty(value) => {}
+                    None => {
+                        let hint = nearest(name, kept.keys().map(String::as_str))
+                            .map(|near| format!("; did you mean {near}?"))
+                            .unwrap_or_default();
+                        problems.push(Problem::error(path.key(name), format!("unknown field{hint}")));
+                    }
+                }
+            }
+        }
+        (Value::Array(written), Value::Array(kept)) => {
+            for (index, (written, kept)) in written.iter().zip(kept).enumerate() {
+                unknown_fields(written, kept, &path.index(index), problems);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn problems(template: &Value) -> Vec<String> {
+        template_problems(template, &FieldPath::of(&["spec", "template"]))
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
+    #[test]
+    fn what_people_write_is_accepted() {
+        let template = json!({
+            "metadata": {"annotations": {"sidecar.istio.io/inject": "false"}},
+            "spec": {
+                "nodeSelector": {"pool": "gpu"},
+                "priorityClassName": "high",
+                "tolerations": [{"key": "spot", "operator": "Exists"}],
+                "containers": [
+                    {"name": "training-worker", "securityContext": {"readOnlyRootFilesystem": true}},
+                    {"name": "sidecar", "image": "busybox", "env": [{"name": "A", "value": "1"}]},
+                    {"name": "gone", "$patch": "delete"},
+                ],
+                "volumes": [{"name": "scratch", "emptyDir": {}}],
+            },
+        });
+        assert_eq!(problems(&template), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_would_be_lost_or_would_break_is_refused() {
+        let template = json!({
+            "spec": {
+                "nodeSelecter": {"pool": "gpu"},
+                "restartPolicy": "Always",
+                "hostname": "x",
+                "containers": [{"image": "busybox"}],
+            },
+        });
+        let problems = problems(&template).join("\n");
+        for expected in [
+            "spec.template.spec.nodeSelecter: unknown field",
+            "spec.template.spec.restartPolicy: must be Never",
+            "spec.template.spec.hostname: is set by Trainyard",
+            "spec.template.spec.containers[0].name: is required",
+        ] {
+            assert!(problems.contains(expected), "{expected} not in:\n{problems}");
+        }
+        let wrong =
+            template_problems(&json!({"spec": {"nodeSelector": [1]}}), &FieldPath::of(&["spec", "template"]));
+        assert!(wrong[0].message.contains("is not a pod template"), "{wrong:?}");
+    }
+}

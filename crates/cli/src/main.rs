@@ -1,0 +1,3 @@
+fn main() {
+    print!("{}", serde_saphyr::to_string(&trainyard_api::crd::training_job()).unwrap());
+}

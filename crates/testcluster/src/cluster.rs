@@ -1,0 +1,479 @@
+//! One control plane: etcd and the API server, usually the controller manager and the scheduler
+//! too, in a directory of its own and on loopback ports of its own.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{Api, GetParams, ObjectMeta, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use crate::pki::Pki;
+use crate::process::{Component, Port, Workspace, argv, write_private};
+use crate::volumes::Volumes;
+use crate::{Binaries, Error, HollowNodes, Kubectl, Script};
+
+/// How often readiness is looked at, and for how long: a loaded machine gets its time.
+const POLL: Duration = Duration::from_millis(25);
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// The endpoint of the `kubernetes` service must not be a loopback address, or the API server
+/// refuses its own object. Nothing ever connects to this one, out of a range kept for examples.
+const ADVERTISED: &str = "203.0.113.1";
+
+/// Requests per second that the controller manager and the scheduler allow themselves. With the
+/// upstream defaults (20 and 50) they would be what a load test measures.
+const CLIENT_QPS: u32 = 1000;
+
+const API_SERVER: &str = "kube-apiserver";
+const MANAGER: &str = "kube-controller-manager";
+const SCHEDULER: &str = "kube-scheduler";
+
+/// How a cluster is to be started.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    controllers: bool,
+    dir: Option<PathBuf>,
+    feature_gates: Vec<String>,
+    api_server_args: Vec<String>,
+    manager_args: Vec<String>,
+}
+
+impl Builder {
+    /// Whether to run the controller manager and the scheduler (default: yes). Without them
+    /// nothing is scheduled or collected, and pods may be created without a service account.
+    #[must_use]
+    pub fn controllers(mut self, on: bool) -> Self {
+        self.controllers = on;
+        self
+    }
+
+    /// Where to keep everything (default: a new temporary directory). It must be empty or absent,
+    /// and is removed with the cluster.
+    #[must_use]
+    pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.dir = Some(dir.into());
+        self
+    }
+
+    /// Turns a feature gate on or off in all components. An alpha gate usually needs its API group
+    /// too: `.apiserver_arg("--runtime-config=scheduling.k8s.io/v1alpha2=true")`.
+    #[must_use]
+    pub fn feature_gate(mut self, name: &str, on: bool) -> Self {
+        self.feature_gates.push(format!("{name}={on}"));
+        self
+    }
+
+    /// One more flag for the API server.
+    #[must_use]
+    pub fn apiserver_arg(mut self, arg: impl Into<String>) -> Self {
+        self.api_server_args.push(arg.into());
+        self
+    }
+
+    /// One more flag for the controller manager, such as `--node-monitor-grace-period=10s`.
+    #[must_use]
+    pub fn controller_manager_arg(mut self, arg: impl Into<String>) -> Self {
+        self.manager_args.push(arg.into());
+        self
+    }
+
+    /// Starts the cluster, building the binaries first if need be (progress goes to standard
+    /// error), and returns when pods can be created in the namespace `default`.
+    pub async fn start(self) -> Result<TestCluster, Error> {
+        let binaries = tokio::task::spawn_blocking(|| Binaries::ensure(&mut |line| eprintln!("{line}")))
+            .await
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+        self.start_with(binaries).await
+    }
+
+    /// Starts the cluster with binaries that are there already.
+    pub async fn start_with(self, binaries: Binaries) -> Result<TestCluster, Error> {
+        let mut cluster = TestCluster::prepare(self, binaries)?;
+        match cluster.bring_up().await {
+            Ok(()) => Ok(cluster),
+            Err(error) => {
+                cluster.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    fn gates(&self) -> Option<String> {
+        (!self.feature_gates.is_empty()).then(|| format!("--feature-gates={}", self.feature_gates.join(",")))
+    }
+}
+
+/// A running cluster. Dropping it ends it and removes its directory.
+#[derive(Debug)]
+pub struct TestCluster {
+    // Dropped in this order: the clients of the API server, then it, then what it stores in.
+    scheduler: Option<Component>,
+    manager: Option<Component>,
+    api_server: Option<Component>,
+    etcd: Option<Component>,
+    volumes: Option<Volumes>,
+    workspace: Workspace,
+    api_port: Port,
+    etcd_port: Port,
+    pki: Pki,
+    binaries: Binaries,
+    options: Builder,
+    kubeconfig: PathBuf,
+    users: AtomicUsize,
+}
+
+impl TestCluster {
+    pub fn builder() -> Builder {
+        Builder {
+            controllers: true,
+            dir: None,
+            feature_gates: Vec::new(),
+            api_server_args: Vec::new(),
+            manager_args: Vec::new(),
+        }
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Everything of this cluster: `logs/` has one file per component.
+    pub fn dir(&self) -> &Path {
+        self.workspace.dir()
+    }
+
+    /// The address of the API server.
+    pub fn server(&self) -> String {
+        format!("https://127.0.0.1:{}", self.api_port.number())
+    }
+
+    /// The components that run now, with their process ids.
+    pub fn processes(&self) -> Vec<(&'static str, u32)> {
+        [&self.etcd, &self.api_server, &self.manager, &self.scheduler]
+            .into_iter()
+            .flatten()
+            .map(|component| (component.name(), component.pid()))
+            .collect()
+    }
+
+    /// A client of the administrator. Each call makes a new one, which belongs to the runtime it
+    /// is called on: tests of one process have a runtime each, and must not share a client.
+    pub async fn client(&self) -> Result<Client, Error> {
+        Ok(Client::try_from(self.config().await?)?)
+    }
+
+    /// The administrator's configuration, for a client with settings of its own.
+    pub async fn config(&self) -> Result<Config, Error> {
+        read_config(&self.kubeconfig).await
+    }
+
+    pub fn kubectl(&self) -> Kubectl {
+        Kubectl::new(self.binaries.path("kubectl"), self.kubeconfig.clone(), self.dir().join("kubectl-cache"))
+    }
+
+    /// Writes a kubeconfig for a user, who is in at most two groups (and in `system:authenticated`).
+    pub fn kubeconfig_for(&self, user: &str, groups: &[&str]) -> Result<PathBuf, Error> {
+        let number = self.users.fetch_add(1, Ordering::Relaxed);
+        let file = self.pki.path(&format!("user-{number}.kubeconfig"));
+        self.pki.kubeconfig(&file, &self.server(), user, groups)?;
+        Ok(file)
+    }
+
+    /// Writes a kubeconfig that RBAC takes for the service account's, whether that exists or not.
+    pub fn kubeconfig_for_service_account(&self, namespace: &str, name: &str) -> Result<PathBuf, Error> {
+        let group = format!("system:serviceaccounts:{namespace}");
+        self.kubeconfig_for(
+            &format!("system:serviceaccount:{namespace}:{name}"),
+            &["system:serviceaccounts", &group],
+        )
+    }
+
+    /// The configuration of a user, for a client under RBAC.
+    pub async fn config_for(&self, user: &str, groups: &[&str]) -> Result<Config, Error> {
+        read_config(&self.kubeconfig_for(user, groups)?).await
+    }
+
+    /// The configuration of a service account, for a client under RBAC.
+    pub async fn config_for_service_account(&self, namespace: &str, name: &str) -> Result<Config, Error> {
+        read_config(&self.kubeconfig_for_service_account(namespace, name)?).await
+    }
+
+    /// Hollow nodes on a thread of their own, independent of the caller's runtime: the way to give
+    /// the [`shared`](crate::shared) cluster nodes that every test uses.
+    pub async fn hollow_nodes(
+        &self,
+        nodes: usize,
+        capacity: &[(&str, &str)],
+        script: impl Fn(&Pod) -> Script + Send + Sync + 'static,
+    ) -> Result<HollowNodes, Error> {
+        HollowNodes::start_on_thread(self.config().await?, nodes, capacity, script).await
+    }
+
+    /// Kills the API server, as a crash would.
+    pub fn stop_apiserver(&mut self) {
+        self.api_server = None;
+    }
+
+    /// Starts the API server again, on the same port, and waits until it is ready.
+    pub async fn start_apiserver(&mut self) -> Result<(), Error> {
+        if self.api_server.is_none() {
+            self.api_server = Some(self.run(API_SERVER, self.api_server_flags())?);
+        }
+        self.wait_for_api_server().await
+    }
+
+    /// Ends the cluster without blocking the runtime; dropping it does the same.
+    pub async fn stop(self) {
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
+
+    fn prepare(options: Builder, binaries: Binaries) -> Result<Self, Error> {
+        let workspace = Workspace::new(make_dir(options.dir.as_deref())?)?;
+        let dir = workspace.dir().to_owned();
+        let logs = dir.join("logs");
+        std::fs::create_dir_all(&logs).map_err(Error::io("create", &logs))?;
+        let pki = Pki::create(dir.join("pki"))?;
+        let cluster = Self {
+            scheduler: None,
+            manager: None,
+            api_server: None,
+            etcd: None,
+            volumes: options.controllers.then(|| Volumes::new(&dir)).transpose()?,
+            workspace,
+            api_port: Port::reserve()?,
+            etcd_port: Port::reserve()?,
+            pki,
+            binaries,
+            options,
+            kubeconfig: dir.join("kubeconfig"),
+            users: AtomicUsize::new(0),
+        };
+        let server = cluster.server();
+        cluster.pki.kubeconfig(&cluster.kubeconfig, &server, "admin", &["system:masters"])?;
+        for (file, user) in [
+            ("manager.kubeconfig", "system:kube-controller-manager"),
+            ("scheduler.kubeconfig", "system:kube-scheduler"),
+        ] {
+            cluster.pki.kubeconfig(&cluster.pki.path(file), &server, user, &[])?;
+        }
+        Ok(cluster)
+    }
+
+    async fn bring_up(&mut self) -> Result<(), Error> {
+        self.etcd = Some(self.run("etcd", self.etcd_flags())?);
+        self.api_server = Some(self.run(API_SERVER, self.api_server_flags())?);
+        self.wait_for_api_server().await?;
+        if self.options.controllers {
+            self.manager = Some(self.run(MANAGER, self.manager_flags())?);
+            let flags = self.scheduler_flags()?;
+            self.scheduler = Some(self.run(SCHEDULER, flags)?);
+            self.create_storage_class().await?;
+            // Pods are refused until the manager has made the account they run as.
+            let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await?, "default");
+            let what = "the service account default/default";
+            self.wait(MANAGER, what, || async {
+                accounts.get_opt("default").await.map(|found| found.is_some())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    async fn wait_for_api_server(&mut self) -> Result<(), Error> {
+        let client = self.client().await?;
+        self.wait(API_SERVER, "readiness", || ready(&client)).await
+    }
+
+    /// The class of claims that name none; the manager makes their volumes.
+    async fn create_storage_class(&mut self) -> Result<(), Error> {
+        let classes: Api<StorageClass> = Api::all(self.client().await?);
+        let class = StorageClass {
+            metadata: ObjectMeta {
+                name: Some("standard".into()),
+                annotations: Some(
+                    [("storageclass.kubernetes.io/is-default-class".into(), "true".into())].into(),
+                ),
+                ..ObjectMeta::default()
+            },
+            provisioner: "kubernetes.io/host-path".into(),
+            reclaim_policy: Some("Delete".into()),
+            volume_binding_mode: Some("Immediate".into()),
+            ..StorageClass::default()
+        };
+        let create = || async {
+            match classes.create(&PostParams::default(), &class).await {
+                Ok(_) => Ok(true),
+                Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(true),
+                Err(error) => Err(error),
+            }
+        };
+        self.wait(API_SERVER, "the storage class `standard`", create).await
+    }
+
+    /// Polls until `done`; fails at once when any component has ended meanwhile.
+    async fn wait<F>(
+        &mut self,
+        name: &'static str,
+        what: &'static str,
+        done: impl Fn() -> F,
+    ) -> Result<(), Error>
+    where
+        F: Future<Output = Result<bool, kube::Error>>,
+    {
+        let start = Instant::now();
+        loop {
+            let last = match done().await {
+                Ok(true) => return Ok(()),
+                Ok(false) => None,
+                Err(error) => Some(error.to_string()),
+            };
+            for component in self.components() {
+                component.check()?;
+            }
+            if start.elapsed() > PATIENCE {
+                let component =
+                    self.components().find(|c| c.name() == name).ok_or(Error::NotRunning(name))?;
+                let (log, tail) = (component.log().to_owned(), component.tail());
+                return Err(Error::Timeout { name, what, after: PATIENCE, last, log, tail });
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    fn components(&mut self) -> impl Iterator<Item = &mut Component> {
+        [&mut self.etcd, &mut self.api_server, &mut self.manager, &mut self.scheduler].into_iter().flatten()
+    }
+
+    /// Ends everything but leaves the logs, which the error is about.
+    fn abandon(mut self) {
+        for component in self.components() {
+            component.kill();
+        }
+        for part in ["etcd", "pki", "tmp", "kubectl-cache"] {
+            let _ = std::fs::remove_dir_all(self.dir().join(part));
+        }
+        self.workspace.keep();
+    }
+
+    fn run(&self, name: &'static str, flags: Vec<String>) -> Result<Component, Error> {
+        let mut command: Vec<OsString> = argv(&self.binaries.path(name), flags);
+        if let (MANAGER, Some(volumes)) = (name, &self.volumes) {
+            command = volumes.wrap(command);
+        }
+        Component::start(name, &command, self.dir().join("logs").join(format!("{name}.log")))
+    }
+
+    fn etcd_flags(&self) -> Vec<String> {
+        let clients = format!("http://127.0.0.1:{}", self.etcd_port.number());
+        vec![
+            format!("--data-dir={}", self.dir().join("etcd").display()),
+            format!("--listen-client-urls={clients}"),
+            format!("--advertise-client-urls={clients}"),
+            "--socket-reuse-port=true".into(),
+            // It is alone: any port will do for peers that never come.
+            "--listen-peer-urls=http://127.0.0.1:0".into(),
+            "--unsafe-no-fsync".into(),
+            "--quota-backend-bytes=8589934592".into(),
+            "--log-level=warn".into(),
+        ]
+    }
+
+    fn api_server_flags(&self) -> Vec<String> {
+        let file = |flag: &str, name: &str| format!("--{flag}={}", self.pki.path(name).display());
+        let mut flags = vec![
+            format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port.number()),
+            "--bind-address=127.0.0.1".into(),
+            format!("--secure-port={}", self.api_port.number()),
+            "--permit-port-sharing=true".into(),
+            format!("--advertise-address={ADVERTISED}"),
+            file("tls-cert-file", "apiserver.crt"),
+            file("tls-private-key-file", "apiserver.key"),
+            file("client-ca-file", "ca.crt"),
+            "--authorization-mode=Node,RBAC".into(),
+            "--service-account-issuer=https://kubernetes.default.svc".into(),
+            file("service-account-key-file", "service-accounts.pub"),
+            file("service-account-signing-key-file", "service-accounts.key"),
+            "--service-cluster-ip-range=10.96.0.0/16".into(),
+            "--allow-privileged=true".into(),
+            "--profiling=false".into(),
+        ];
+        if !self.options.controllers {
+            flags.push("--disable-admission-plugins=ServiceAccount".into());
+        }
+        flags.extend(self.options.gates());
+        flags.extend(self.options.api_server_args.iter().cloned());
+        flags
+    }
+
+    fn manager_flags(&self) -> Vec<String> {
+        let file = |flag: &str, name: &str| format!("--{flag}={}", self.pki.path(name).display());
+        let mut flags = vec![
+            file("kubeconfig", "manager.kubeconfig"),
+            // Nobody asks it anything.
+            "--secure-port=0".into(),
+            "--leader-elect=false".into(),
+            "--use-service-account-credentials=true".into(),
+            file("service-account-private-key-file", "service-accounts.key"),
+            file("root-ca-file", "ca.crt"),
+            format!("--kube-api-qps={CLIENT_QPS}"),
+            format!("--kube-api-burst={}", 2 * CLIENT_QPS),
+            "--enable-hostpath-provisioner=true".into(),
+            "--node-monitor-period=1s".into(),
+        ];
+        flags.extend(self.options.gates());
+        flags.extend(self.options.manager_args.iter().cloned());
+        flags
+    }
+
+    fn scheduler_flags(&self) -> Result<Vec<String>, Error> {
+        let config = serde_json::json!({
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "leaderElection": {"leaderElect": false},
+            "clientConnection": {
+                "kubeconfig": self.pki.path("scheduler.kubeconfig"),
+                "qps": CLIENT_QPS,
+                "burst": 2 * CLIENT_QPS,
+            },
+        });
+        let file = self.dir().join("scheduler.json");
+        write_private(&file, &config.to_string())?;
+        let mut flags = vec![format!("--config={}", file.display()), "--secure-port=0".into()];
+        flags.extend(self.options.gates());
+        Ok(flags)
+    }
+}
+
+/// An absolute directory without symbolic links, since paths in it are compared with others.
+fn make_dir(wanted: Option<&Path>) -> Result<PathBuf, Error> {
+    let dir = if let Some(dir) = wanted {
+        std::fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+        if std::fs::read_dir(dir).map_err(Error::io("read", dir))?.next().is_some() {
+            return Err(Error::DirectoryInUse(dir.to_owned()));
+        }
+        dir.to_owned()
+    } else {
+        let tmp = std::env::temp_dir();
+        let made = tempfile::Builder::new().prefix("trainyard-cluster-").tempdir_in(&tmp);
+        made.map_err(Error::io("create a directory in", tmp))?.keep()
+    };
+    dir.canonicalize().map_err(Error::io("find", &dir))
+}
+
+async fn read_config(kubeconfig: &Path) -> Result<Config, Error> {
+    let file = Kubeconfig::read_from(kubeconfig)?;
+    Ok(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
+}
+
+async fn ready(client: &Client) -> Result<bool, kube::Error> {
+    let request = kube::core::Request::new("")
+        .get("readyz", &GetParams::default())
+        .map_err(kube::Error::BuildRequest)?;
+    client.request_text(request).await.map(|_| true)
+}
