@@ -5,8 +5,8 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionVersion,
-    CustomResourceSubresourceScale, CustomResourceSubresources, JSONSchemaProps, JSONSchemaPropsOrArray,
-    JSONSchemaPropsOrBool,
+    CustomResourceSubresourceScale, CustomResourceSubresourceStatus, CustomResourceSubresources,
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
 
@@ -73,7 +73,7 @@ fn without_nulls(schema: &mut JSONSchemaProps) {
 
 fn subresources(replicas_path: &str) -> CustomResourceSubresources {
     CustomResourceSubresources {
-        status: Some(Default::default()),
+        status: Some(CustomResourceSubresourceStatus::default()),
         scale: Some(CustomResourceSubresourceScale {
             spec_replicas_path: replicas_path.to_owned(),
             status_replicas_path: ".status.replicas".to_owned(),

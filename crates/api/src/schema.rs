@@ -136,7 +136,7 @@ fn object(
             _ if metadata && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") => {}
             (Some(known), _) => node(known, value, &path.key(name), problems),
             (None, Some(JSONSchemaPropsOrBool::Schema(values))) => {
-                node(values, value, &path.key(name), problems)
+                node(values, value, &path.key(name), problems);
             }
             (None, Some(JSONSchemaPropsOrBool::Bool(true))) => {}
             _ if schema.x_kubernetes_preserve_unknown_fields == Some(true) => {}

@@ -1,1 +1,29 @@
+//! The planner: everything that belongs to one job at one moment in, what to do about it out.
+//!
+//! Pure. No client, no clock, no randomness: the same snapshot, settings and time give the same plan, on any
+//! machine, in any test. All of the policy lives here.
+//!
+//! The way through: [`Snapshot`] → [`plan`] → [`Plan`]. `world` says which pods there should be, `build` makes
+//! them, `life` decides.
 
+mod build;
+mod draft;
+mod frameworks;
+mod inputs;
+mod life;
+mod plan;
+mod settings;
+mod snapshot;
+mod spelling;
+pub mod strategic;
+mod text;
+mod world;
+
+pub use build::fingerprint;
+pub use life::plan;
+pub use plan::{Importance, NewObject, Notice, Plan, Restore, StatusWrite, Step, Target, TargetKind};
+pub use settings::Settings;
+pub use snapshot::{
+    ClaimView, Exit, ObjectView, Obstacle, ObstacleKind, PodPhase, PodView, Snapshot, Waiting,
+};
+pub use world::{Member, Rank, World};

@@ -61,11 +61,11 @@ async fn owned_objects_are_collected() {
     let owner = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}"#;
     apply(cluster, owner).await;
     let uid = get(cluster, "configmap owner", "{.metadata.uid}").await;
-    let owned = format!(
+    let dependent = format!(
         r#"{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {{"name": "owned", "ownerReferences": [
             {{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "{uid}"}}]}}}}"#
     );
-    apply(cluster, &owned).await;
+    apply(cluster, &dependent).await;
     cluster.kubectl().run(&["delete", "configmap", "owner"]).await.unwrap().expect("delete");
     see(cluster, "configmap owned", "{.metadata.name}", "").await;
 }
@@ -85,7 +85,7 @@ spec: {accessModes: [ReadWriteMany], resources: {requests: {storage: 1Gi}}}
     apply(cluster, claim).await;
     see(cluster, "pvc data", "{.status.phase}", "Bound").await;
     cluster.kubectl().run(&["delete", "pvc", "data"]).await.unwrap().expect("delete");
-    see(cluster, "pv", "{.items}", "[]").await;
+    see(cluster, "pv", "{.items[*].metadata.name}", "").await;
 }
 
 #[tokio::test]
@@ -185,8 +185,8 @@ fn nothing_outlives_a_killed_process() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(holder.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let dir = lines.filter_map(|line| Some(line.split_once("cluster in ")?.1.to_owned())).next().unwrap();
+    let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let dir = lines.find_map(|line| Some(line.split_once("cluster in ")?.1.to_owned())).unwrap();
     // Four components, their watchers, and the one that removes the directory.
     assert_eq!(processes_of(&dir).len(), 9, "{:#?}", processes_of(&dir));
 

@@ -103,7 +103,7 @@ impl Life {
             Stage::Ended { .. } => "Failed",
         };
         let generation = pod.metadata.generation;
-        let state = self.state(stage, !init.is_empty());
+        let containers_are = self.state(stage, !init.is_empty());
         let mut status = json!({
             "phase": phase,
             "observedGeneration": generation,
@@ -113,7 +113,7 @@ impl Life {
             "conditions": self.conditions(stage, !init.is_empty(), generation),
             "containerStatuses": containers
                 .iter()
-                .map(|container| self.main_container(pod, container, &state))
+                .map(|container| self.main_container(pod, container, &containers_are))
                 .collect::<Vec<_>>(),
         });
         if !matches!(stage, Stage::Creating) {

@@ -1,0 +1,260 @@
+//! The pod of one member of a job's world.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
+    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
+    Toleration, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::Value;
+use trainyard_api::{TrainingJob, names};
+
+use super::env::{self, Place};
+use super::{claim_name, master_port, metadata, resources};
+use crate::frameworks;
+use crate::settings::Settings;
+use crate::strategic;
+use crate::world::{Member, World};
+
+/// Images of ours run as this user; claims are made writable for it.
+const USER: i64 = 1000;
+
+/// Builds the pod of a member for an attempt.
+pub(crate) fn pod(
+    job: &TrainingJob,
+    world: &World<'_>,
+    member: &Member<'_, '_>,
+    attempt: i32,
+    inputs: &str,
+    settings: &Settings,
+) -> Pod {
+    let mut pod = Pod {
+        metadata: metadata(job, member.pod_name(world.job), member.role.component()),
+        spec: Some(spec(job, world, member, attempt, settings)),
+        status: None,
+    };
+    let overlays =
+        job.spec.template.iter().chain(member.role.spec.iter().flat_map(|role| role.template.iter()));
+    for overlay in overlays {
+        pod = overlaid(pod, overlay);
+    }
+    enforce(&mut pod, job, world, member, attempt, inputs);
+    pod
+}
+
+/// The image of a member: its role's, the job's, or the operator's default for the model.
+pub(crate) fn image(job: &TrainingJob, role: Option<&trainyard_api::Role>, settings: &Settings) -> String {
+    let own = role.and_then(|role| role.image.clone()).or_else(|| job.spec.image.clone());
+    own.unwrap_or_else(|| {
+        let model = job.spec.model.as_deref().unwrap_or("latest");
+        settings.default_image.replace("{model}", model)
+    })
+}
+
+fn spec(
+    job: &TrainingJob,
+    world: &World<'_>,
+    member: &Member<'_, '_>,
+    attempt: i32,
+    settings: &Settings,
+) -> PodSpec {
+    let host_network = job.spec.host_network();
+    let gpus = member.role.gpus > 0;
+    let selector = settings.gpu_node_selector.clone();
+    PodSpec {
+        containers: vec![container(job, world, member, attempt, settings)],
+        volumes: Some(volumes(job)),
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        host_network: host_network.then_some(true),
+        dns_policy: host_network.then(|| "ClusterFirstWithHostNet".to_owned()),
+        node_selector: (gpus && !selector.is_empty()).then_some(selector),
+        tolerations: gpus.then(|| {
+            vec![Toleration {
+                key: Some(settings.gpu_resource.clone()),
+                operator: Some("Exists".to_owned()),
+                effect: Some("NoSchedule".to_owned()),
+                ..Default::default()
+            }]
+        }),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(USER),
+            fs_group: Some(USER),
+            // A large volume is not walked through again at every start.
+            fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+            seccomp_profile: Some(SeccompProfile {
+                type_: "RuntimeDefault".to_owned(),
+                localhost_profile: None,
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+fn container(
+    job: &TrainingJob,
+    world: &World<'_>,
+    member: &Member<'_, '_>,
+    attempt: i32,
+    settings: &Settings,
+) -> Container {
+    let (command, args) = program(job, member);
+    let leads = member.rank.is_some_and(|rank| rank.0 == 0);
+    Container {
+        name: names::CONTAINER.to_owned(),
+        image: Some(image(job, member.role.spec, settings)),
+        command,
+        args,
+        env: Some(env::all(job, world, member, attempt)),
+        env_from: job.spec.env_from.clone(),
+        ports: leads.then(|| {
+            vec![ContainerPort {
+                name: Some("master".to_owned()),
+                container_port: master_port(job),
+                protocol: Some("TCP".to_owned()),
+                ..Default::default()
+            }]
+        }),
+        resources: resources::requirements(job, member.role, settings),
+        volume_mounts: Some(mounts(job)),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// Command and arguments. A ranked role that has none is part of the same program as the workers.
+fn program(job: &TrainingJob, member: &Member<'_, '_>) -> (Option<Vec<String>>, Option<Vec<String>>) {
+    let spec = &job.spec;
+    if let Some(role) = member.role.spec
+        && (role.command.is_some() || role.args.is_some() || !role.ranked())
+    {
+        return (role.command.clone(), role.args.clone());
+    }
+    if spec.image.is_some() || spec.command.is_some() {
+        return (spec.command.clone(), spec.args.clone());
+    }
+    let mut recipe = recipe_arguments(job);
+    recipe.extend(spec.args.iter().flatten().cloned());
+    (Some(frameworks::contract(spec.framework()).recipe_command()), Some(recipe))
+}
+
+/// The flags of a recipe's program: model, dataset and what hyperparameters are given.
+fn recipe_arguments(job: &TrainingJob) -> Vec<String> {
+    let spec = &job.spec;
+    let mut arguments = vec!["/app/train.py".to_owned()];
+    arguments.extend(spec.model.iter().map(|model| format!("--model={model}")));
+    arguments.extend(spec.dataset.iter().map(|dataset| format!("--dataset={dataset}")));
+    for (key, value) in spec.hyperparameters.iter().flatten() {
+        arguments.push(format!("--{}={}", crate::spelling::kebab(key), env::scalar(value)));
+    }
+    if spec.checkpoints_on() {
+        arguments.push(format!("--checkpoint-dir={}", spec.checkpoint_directory()));
+    }
+    arguments
+}
+
+fn volumes(job: &TrainingJob) -> Vec<Volume> {
+    let claim = |name: &str, claim_name: String, read_only: Option<bool>| Volume {
+        name: name.to_owned(),
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource { claim_name, read_only }),
+        ..Default::default()
+    };
+    let mut volumes = vec![
+        Volume {
+            name: "config".to_owned(),
+            config_map: Some(ConfigMapVolumeSource {
+                name: names::config_map(job.metadata.name.as_deref().unwrap_or_default()),
+                ..Default::default()
+            }),
+            ..Default::default()
+        },
+        Volume {
+            name: "dshm".to_owned(),
+            empty_dir: Some(EmptyDirVolumeSource {
+                medium: Some("Memory".to_owned()),
+                size_limit: Some(Quantity("2Gi".to_owned())),
+            }),
+            ..Default::default()
+        },
+    ];
+    if let Some(data) = &job.spec.data_volume {
+        volumes.push(claim("data", data.claim_name.clone(), data.read_only.filter(|read_only| *read_only)));
+    }
+    volumes.extend(claim_name(job).map(|name| claim("checkpoints", name, None)));
+    volumes
+}
+
+fn mounts(job: &TrainingJob) -> Vec<VolumeMount> {
+    let mount = |name: &str, path: &str, read_only: bool| VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        read_only: read_only.then_some(true),
+        ..Default::default()
+    };
+    let spec = &job.spec;
+    let mut mounts = vec![mount("config", "/etc/trainingjob", true), mount("dshm", "/dev/shm", false)];
+    if let Some(data) = &spec.data_volume {
+        mounts.push(mount("data", spec.data_mount_path(), data.read_only.unwrap_or(false)));
+    }
+    if spec.checkpoints_on() {
+        let path = spec.checkpoint_storage().and_then(|storage| storage.path.as_deref());
+        mounts.push(VolumeMount {
+            sub_path: path.map(|path| path.trim_matches('/').to_owned()).filter(|path| !path.is_empty()),
+            ..mount("checkpoints", spec.checkpoint_directory(), false)
+        });
+    }
+    mounts
+}
+
+fn overlaid(pod: Pod, overlay: &Value) -> Pod {
+    let Ok(mut value) = serde_json::to_value(&pod) else { return pod };
+    strategic::merge(&mut value, overlay);
+    // Validation has refused overlays that are no pod templates; one that slipped through changes nothing.
+    serde_json::from_value(value).unwrap_or(pod)
+}
+
+/// What no template may change: identity, labels that selectors rest on, ranks and addresses.
+fn enforce(
+    pod: &mut Pod,
+    job: &TrainingJob,
+    world: &World<'_>,
+    member: &Member<'_, '_>,
+    attempt: i32,
+    inputs: &str,
+) {
+    let ours = metadata(job, member.pod_name(world.job), member.role.component());
+    let name = ours.name.clone();
+    pod.metadata.name.clone_from(&ours.name);
+    pod.metadata.namespace = ours.namespace;
+    pod.metadata.owner_references = ours.owner_references;
+    let labels = pod.metadata.labels.get_or_insert_default();
+    labels.extend(ours.labels.unwrap_or_default());
+    labels.insert(names::ROLE_LABEL.to_owned(), member.role.name.to_owned());
+    labels.insert(names::ATTEMPT_LABEL.to_owned(), attempt.to_string());
+    if member.role.is_workers() {
+        labels.insert(names::WORKER_LABEL.to_owned(), member.index.to_string());
+    }
+    pod.metadata.annotations.get_or_insert_default().extend(BTreeMap::from([
+        ("kubectl.kubernetes.io/default-container".to_owned(), names::CONTAINER.to_owned()),
+        (names::INPUTS_ANNOTATION.to_owned(), inputs.to_owned()),
+        (names::SHAPE_ANNOTATION.to_owned(), world.shape()),
+    ]));
+    let Some(spec) = &mut pod.spec else { return };
+    spec.restart_policy = Some("Never".to_owned());
+    spec.hostname = name;
+    spec.subdomain = Some(names::service(world.job));
+    if let Some(container) = spec.containers.iter_mut().find(|container| container.name == names::CONTAINER) {
+        let variables = container.env.get_or_insert_default();
+        for variable in env::fixed(&Place::of(job, world, member), attempt) {
+            env::set(variables, variable);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A plan in the making: the status as it changes, and what is to be done about it.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use trainyard_api::{Attempt, Cause, State, TrainingJobStatus};
+
+use crate::plan::{Importance, Notice, Plan, StatusWrite, Step, Target, TargetKind};
+use crate::settings::Settings;
+use crate::snapshot::{PodView, Snapshot};
+
+/// How many attempts the status remembers.
+const ATTEMPTS_KEPT: usize = 10;
+
+pub(crate) struct Draft<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) settings: &'a Settings,
+    pub(crate) now: Timestamp,
+    pub(crate) status: TrainingJobStatus,
+    pub(crate) stages: Vec<Vec<Step>>,
+    notices: Vec<Notice>,
+    wake_at: Option<Timestamp>,
+    decided: bool,
+}
+
+impl<'a> Draft<'a> {
+    pub(crate) fn new(snapshot: &'a Snapshot, settings: &'a Settings, now: Timestamp) -> Self {
+        Self {
+            snapshot,
+            settings,
+            now,
+            status: snapshot.job.status.clone().unwrap_or_default(),
+            stages: Vec::new(),
+            notices: Vec::new(),
+            wake_at: None,
+            decided: false,
+        }
+    }
+
+    /// Now, as the API server will give it back: in whole seconds. Anything finer would look like a change for ever.
+    pub(crate) fn time(&self) -> Time {
+        whole_seconds(self.now)
+    }
+
+    /// The steps follow from this status: it is written before them.
+    pub(crate) fn decide(&mut self) {
+        self.decided = true;
+    }
+
+    pub(crate) fn state(&mut self, state: State) {
+        self.status.state = Some(state);
+        self.status.phase = Some(state.phase());
+    }
+
+    pub(crate) fn message(&mut self, message: impl Into<String>) {
+        self.status.message = Some(message.into());
+    }
+
+    pub(crate) fn stage(&mut self, steps: Vec<Step>) {
+        if !steps.is_empty() {
+            self.stages.push(steps);
+        }
+    }
+
+    /// Looks again at that time, or earlier if something else wants so.
+    pub(crate) fn wake(&mut self, at: Timestamp) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    pub(crate) fn normal(
+        &mut self,
+        reason: &'static str,
+        message: impl Into<String>,
+        occurrence: impl ToString,
+    ) {
+        self.notice(Importance::Normal, reason, message.into(), occurrence.to_string());
+    }
+
+    pub(crate) fn warning(
+        &mut self,
+        reason: &'static str,
+        message: impl Into<String>,
+        occurrence: impl ToString,
+    ) {
+        self.notice(Importance::Warning, reason, message.into(), occurrence.to_string());
+    }
+
+    fn notice(&mut self, importance: Importance, reason: &'static str, message: String, occurrence: String) {
+        self.notices.push(Notice { importance, reason, message, occurrence });
+    }
+
+    /// Sets a condition. Its time moves only when its status flips.
+    pub(crate) fn condition(&mut self, kind: &str, holds: bool, reason: &str, message: impl Into<String>) {
+        let status = if holds { "True" } else { "False" };
+        let time = self.time();
+        let generation = Some(self.snapshot.generation());
+        let existing = self.status.conditions.iter_mut().find(|condition| condition.type_ == kind);
+        match existing {
+            Some(condition) => {
+                if condition.status != status {
+                    condition.last_transition_time = time;
+                }
+                status.clone_into(&mut condition.status);
+                reason.clone_into(&mut condition.reason);
+                condition.message = message.into();
+                condition.observed_generation = generation;
+            }
+            None => self.status.conditions.push(Condition {
+                type_: kind.to_owned(),
+                status: status.to_owned(),
+                reason: reason.to_owned(),
+                message: message.into(),
+                last_transition_time: time,
+                observed_generation: generation,
+            }),
+        }
+    }
+
+    /// A condition that no longer holds, if it ever did.
+    pub(crate) fn condition_over(&mut self, kind: &str, reason: &str, message: &str) {
+        if self.status.condition(kind).is_some_and(|condition| condition.status == "True") {
+            self.condition(kind, false, reason, message);
+        }
+    }
+
+    pub(crate) fn open_attempt(&mut self) -> Option<&mut Attempt> {
+        self.status.attempts.last_mut().filter(|attempt| attempt.is_open())
+    }
+
+    pub(crate) fn begin_attempt(&mut self, number: i32) {
+        let time = self.time();
+        self.status.backoff_until = None;
+        self.status.attempts.push(Attempt::begun(number, time));
+        let surplus = self.status.attempts.len().saturating_sub(ATTEMPTS_KEPT);
+        self.status.attempts.drain(..surplus);
+    }
+
+    /// Ends the current attempt, if one is open.
+    pub(crate) fn end_attempt(&mut self, cause: Cause, pod: Option<&PodView>, message: &str) {
+        let time = self.time();
+        if let Some(attempt) = self.open_attempt() {
+            attempt.end_time = Some(time);
+            attempt.cause = Some(cause);
+            attempt.message = Some(message.to_owned());
+            if let Some(pod) = pod {
+                attempt.pod_name = Some(pod.name.clone());
+                attempt.exit_code = pod.exit.as_ref().map(|exit| exit.code);
+                attempt.node_name.clone_from(&pod.node);
+            }
+        }
+    }
+
+    /// Deletes those of the pods that are not on their way out already.
+    pub(crate) fn delete_pods<'p>(&mut self, pods: impl IntoIterator<Item = &'p PodView>) {
+        let steps = pods.into_iter().filter(|pod| !pod.deleting).map(delete_pod).collect();
+        self.stage(steps);
+    }
+
+    pub(crate) fn finish(mut self) -> Plan {
+        self.status.observed_generation = Some(self.snapshot.generation());
+        let before = self.snapshot.job.status.as_ref();
+        let due = self.snapshot.last_status_write.map(|last| last + self.settings.status_interval);
+        let write = if before == Some(&self.status) {
+            StatusWrite::Not
+        } else if self.decided {
+            StatusWrite::BeforeSteps
+        } else if !self.notices.is_empty()
+            || before.is_none_or(|before| essence(before) != essence(&self.status))
+            || due.is_none_or(|due| due <= self.now)
+        {
+            StatusWrite::Report
+        } else {
+            if let Some(due) = due {
+                self.wake(due);
+            }
+            StatusWrite::Not
+        };
+        Plan { status: self.status, write, stages: self.stages, notices: self.notices, wake_at: self.wake_at }
+    }
+}
+
+pub(crate) fn delete_pod(pod: &PodView) -> Step {
+    Step::Delete(Target { kind: TargetKind::Pod, name: pod.name.clone(), uid: pod.uid.clone() })
+}
+
+pub(crate) fn whole_seconds(at: Timestamp) -> Time {
+    // Cannot fail: dropping the fraction moves towards the epoch, which is in range.
+    Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
+}
+
+/// The part of a status that people and programs wait for. The rest may lag behind by `status_interval`.
+fn essence(status: &TrainingJobStatus) -> TrainingJobStatus {
+    let mut essence = status.clone();
+    essence.message = None;
+    essence.workers = None;
+    essence.replicas = None;
+    essence.resources = None;
+    essence.worker_statuses = Vec::new();
+    for condition in &mut essence.conditions {
+        condition.message = String::new();
+    }
+    essence
+}

@@ -1,0 +1,56 @@
+//! A job that is being deleted: its pods first, then its claim if it asked for that, then the finalizer. The rest is collected
+//! through owner references.
+
+use jiff::Timestamp;
+use trainyard_api::names;
+
+use super::{has_finalizer, idle};
+use crate::draft::delete_pod;
+use crate::plan::{Importance, Notice, Plan, Step, Target, TargetKind};
+use crate::settings::Settings;
+use crate::snapshot::Snapshot;
+
+pub(super) fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut plan = idle(snapshot);
+    let Some(since) = snapshot.job.metadata.deletion_timestamp.as_ref().filter(|_| has_finalizer(snapshot))
+    else {
+        return plan;
+    };
+    let pods: Vec<Step> = snapshot.own_pods().filter(|pod| !pod.deleting).map(delete_pod).collect();
+    if !pods.is_empty() {
+        plan.stages.push(pods);
+    }
+    let left = snapshot.own_pods().count();
+    // A pod on a dead node stays for ever: it must not hold the job for ever, too.
+    let patience = since.0 + settings.deletion_patience;
+    if left > 0 && now < patience {
+        plan.wake_at = Some(patience);
+        return plan;
+    }
+    if left > 0 {
+        plan.notices.push(Notice {
+            importance: Importance::Warning,
+            reason: "ReconcileFailed",
+            message: format!("{left} pods are still there; they are left to the garbage collector"),
+            occurrence: "deletion".to_owned(),
+        });
+    }
+    if snapshot.job.spec.delete_checkpoints_with_job() {
+        let wanted = names::claim(snapshot.name());
+        let claims = snapshot.claims.iter().filter(|claim| claim.name == wanted && !claim.deleting);
+        let steps: Vec<Step> = claims
+            .map(|claim| {
+                Step::Delete(Target {
+                    kind: TargetKind::Claim,
+                    name: claim.name.clone(),
+                    uid: claim.uid.clone(),
+                })
+            })
+            .collect();
+        if !steps.is_empty() {
+            plan.stages.push(steps);
+        }
+    }
+    plan.stages.push(vec![Step::RemoveFinalizer]);
+    plan
+}

@@ -1,0 +1,41 @@
+//! A spec that cannot run: Failed with `InvalidSpec`, and looked at again when the spec changes.
+
+use trainyard_api::{Cause, Problem, State, TrainingJobStatus, condition};
+
+use super::ending;
+use crate::draft::Draft;
+
+const REASON: &str = "InvalidSpec";
+
+/// Whether the job has failed because of its spec.
+pub(super) fn is_the_reason(status: &TrainingJobStatus) -> bool {
+    status.state == Some(State::Failed)
+        && status
+            .condition(condition::FAILED)
+            .is_some_and(|failed| failed.status == "True" && failed.reason == REASON)
+}
+
+pub(super) fn fail(draft: &mut Draft<'_>, problems: &[Problem]) {
+    let list: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    refuse(draft, &list.join("; "));
+}
+
+/// Fails the job with these words, once per generation of its spec.
+pub(super) fn refuse(draft: &mut Draft<'_>, message: &str) {
+    let told =
+        is_the_reason(&draft.status) && draft.status.observed_generation == Some(draft.snapshot.generation());
+    if told {
+        ending::clean_up(draft);
+        return;
+    }
+    draft.end_attempt(Cause::InvalidSpec, None, message);
+    ending::fail(draft, REASON, message);
+}
+
+/// The spec has changed and is good now: the job starts, as if it had waited.
+pub(super) fn forgive(draft: &mut Draft<'_>) {
+    draft.condition(condition::FAILED, false, "SpecChanged", "The spec is valid now");
+    draft.status.completion_time = None;
+    draft.status.duration = None;
+    draft.state(State::Pending);
+}

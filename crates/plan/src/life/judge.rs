@@ -1,0 +1,173 @@
+//! What the pods of the current attempt say about it.
+
+use std::collections::BTreeMap;
+
+use trainyard_api::{Attempt, Cause, Phase, RoleSuccess, TrainingJobStatus};
+
+use crate::snapshot::{PodPhase, PodView};
+use crate::text;
+use crate::world::{Member, World};
+
+/// The pods of the current attempt, by name.
+pub(super) type Gang<'a> = BTreeMap<&'a str, &'a PodView>;
+
+/// How the attempt stands.
+#[derive(Debug, PartialEq)]
+pub(super) enum Verdict<'a> {
+    /// Nothing to decide: it goes on.
+    GoesOn,
+    Succeeded,
+    /// It must end before its time.
+    Ends {
+        cause: Cause,
+        pod: Option<&'a PodView>,
+        message: String,
+    },
+}
+
+/// Judges an attempt. Success comes first: what happens to a job that is done does not matter any more.
+pub(super) fn judge<'a>(
+    world: &World<'_>,
+    gang: &Gang<'a>,
+    attempt: Option<&Attempt>,
+    status: &TrainingJobStatus,
+    inputs: &str,
+) -> Verdict<'a> {
+    if has_succeeded(world, gang, status, attempt) {
+        return Verdict::Succeeded;
+    }
+    if let Some(pod) = first_failure(world, gang) {
+        return failure(world, pod);
+    }
+    if let Some(verdict) = lost(world, gang, attempt, status) {
+        return verdict;
+    }
+    changed(world, gang, inputs)
+}
+
+fn has_succeeded(
+    world: &World<'_>,
+    gang: &Gang<'_>,
+    status: &TrainingJobStatus,
+    attempt: Option<&Attempt>,
+) -> bool {
+    let wanted = if world.has_decider() { RoleSuccess::Decides } else { RoleSuccess::Required };
+    let mut deciding = world.members().filter(|member| member.role.success == wanted).peekable();
+    deciding.peek().is_some()
+        && deciding.all(|member| member_succeeded(world, &member, gang, status, attempt))
+}
+
+/// A pod that succeeded may be gone (somebody cleaned up): the status remembers.
+fn member_succeeded(
+    world: &World<'_>,
+    member: &Member<'_, '_>,
+    gang: &Gang<'_>,
+    status: &TrainingJobStatus,
+    attempt: Option<&Attempt>,
+) -> bool {
+    let name = member.pod_name(world.job);
+    match gang.get(name.as_str()) {
+        Some(pod) => pod.phase == PodPhase::Succeeded,
+        None => {
+            attempt.is_some_and(|attempt| attempt.is_open() && attempt.created_time.is_some())
+                && status
+                    .worker_statuses
+                    .iter()
+                    .any(|worker| worker.pod_name == name && worker.phase == Phase::Succeeded)
+        }
+    }
+}
+
+/// The pod that failed first; of several at the same moment, the one of the lowest rank.
+fn first_failure<'a>(world: &World<'_>, gang: &Gang<'a>) -> Option<&'a PodView> {
+    let failed = gang.values().filter(|pod| pod.phase == PodPhase::Failed);
+    let rank = |pod: &PodView| world.members().position(|member| member.pod_name(world.job) == pod.name);
+    failed
+        .min_by_key(|pod| {
+            (pod.exit.as_ref().and_then(|exit| exit.at).map(jiff::Timestamp::as_second), rank(pod))
+        })
+        .copied()
+}
+
+fn failure<'a>(world: &World<'_>, pod: &'a PodView) -> Verdict<'a> {
+    let title = title(world, &pod.name);
+    let place = pod.node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
+    if let Some(why) = &pod.disruption {
+        let message = format!("{title} was disrupted{place}: {why}");
+        return Verdict::Ends { cause: Cause::Disruption, pod: Some(pod), message };
+    }
+    let (cause, how) = match &pod.exit {
+        Some(exit) if exit.reason.as_deref() == Some("OOMKilled") => (
+            Cause::OutOfMemory,
+            "used more memory than its limit (OOMKilled): raise resources.limits.memory or use a smaller batch".to_owned(),
+        ),
+        Some(exit) => (Cause::Application, text::exit_code(exit.code)),
+        None => (Cause::Application, "the pod failed without an exit code".to_owned()),
+    };
+    Verdict::Ends { cause, pod: Some(pod), message: format!("{title} failed{place}: {how}") }
+}
+
+/// A pod that is gone, or going, although nobody here asked for it.
+fn lost<'a>(
+    world: &World<'_>,
+    gang: &Gang<'a>,
+    attempt: Option<&Attempt>,
+    status: &TrainingJobStatus,
+) -> Option<Verdict<'a>> {
+    // Until all pods have been seen once, a missing one has not been created yet.
+    attempt.filter(|attempt| attempt.is_open() && attempt.created_time.is_some())?;
+    world.members().find_map(|member| {
+        let name = member.pod_name(world.job);
+        let pod = gang.get(name.as_str()).copied();
+        let gone = match pod {
+            Some(pod) => pod.deleting && pod.phase != PodPhase::Succeeded,
+            // Of a world of another shape this member was never a part.
+            None => {
+                made_for_this_shape(world, gang) && !member_succeeded(world, &member, gang, status, attempt)
+            }
+        };
+        gone.then(|| {
+            let why = pod
+                .and_then(|pod| pod.disruption.clone())
+                .unwrap_or_else(|| "its pod was deleted".to_owned());
+            let message = format!("{} was lost: {why}", member.title());
+            Verdict::Ends { cause: Cause::Disruption, pod, message }
+        })
+    })
+}
+
+/// An empty gang of a started attempt has lost everybody; otherwise the pods say what world they are of.
+fn made_for_this_shape(world: &World<'_>, gang: &Gang<'_>) -> bool {
+    let shape = world.shape();
+    gang.values().all(|pod| pod.shape.as_deref() == Some(shape.as_str()))
+}
+
+fn changed<'a>(world: &World<'_>, gang: &Gang<'a>, inputs: &str) -> Verdict<'a> {
+    let shape = world.shape();
+    if gang.values().any(|pod| pod.inputs.as_deref() != Some(inputs)) {
+        return Verdict::Ends {
+            cause: Cause::Update,
+            pod: None,
+            message: "the spec changed: the pods are replaced by ones made from the new spec".to_owned(),
+        };
+    }
+    let before = gang.values().find(|pod| pod.shape.as_deref() != Some(shape.as_str()));
+    match before {
+        None => Verdict::GoesOn,
+        Some(pod) => Verdict::Ends {
+            cause: Cause::Rescale,
+            pod: None,
+            message: format!(
+                "rescaled from {} to {shape}",
+                pod.shape.as_deref().unwrap_or("an unknown number")
+            ),
+        },
+    }
+}
+
+fn title(world: &World<'_>, pod: &str) -> String {
+    world
+        .members()
+        .find(|member| member.pod_name(world.job) == pod)
+        .map_or_else(|| format!("Pod {pod}"), |member| member.title())
+}

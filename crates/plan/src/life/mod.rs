@@ -1,0 +1,73 @@
+//! The life of a job: which of its chapters it is in, one file each.
+
+mod backoff;
+mod deletion;
+mod ending;
+mod finished;
+mod invalid;
+mod judge;
+mod report;
+mod running;
+mod suspension;
+
+use jiff::Timestamp;
+use trainyard_api::{Problem, Severity, names, validate};
+
+use crate::draft::Draft;
+use crate::plan::{Plan, StatusWrite, Step};
+use crate::settings::Settings;
+use crate::snapshot::Snapshot;
+
+/// What to do about this job now.
+pub fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let job = &snapshot.job;
+    if job.spec.managed_by.as_deref().is_some_and(|manager| manager != names::CONTROLLER_NAME) {
+        return idle(snapshot);
+    }
+    if job.metadata.deletion_timestamp.is_some() {
+        return deletion::plan(snapshot, settings, now);
+    }
+    let mut draft = Draft::new(snapshot, settings, now);
+    if !has_finalizer(snapshot) {
+        draft.stage(vec![Step::AddFinalizer]);
+    }
+    let problems: Vec<Problem> = validate(job, &settings.gpu_resource)
+        .into_iter()
+        .filter(|problem| problem.severity == Severity::Error)
+        .collect();
+    let was_invalid = invalid::is_the_reason(&draft.status);
+    if draft.status.is_terminal() && !was_invalid {
+        finished::tidy(&mut draft);
+    } else if !problems.is_empty() {
+        invalid::fail(&mut draft, &problems);
+    } else if was_invalid && draft.status.observed_generation == Some(snapshot.generation()) {
+        // Refused by the API server when its pods were created: only another spec can help.
+        finished::tidy(&mut draft);
+    } else {
+        if was_invalid {
+            invalid::forgive(&mut draft);
+        }
+        if job.spec.suspended() {
+            suspension::hold(&mut draft);
+        } else {
+            suspension::release(&mut draft);
+            running::advance(&mut draft);
+        }
+    }
+    draft.finish()
+}
+
+fn has_finalizer(snapshot: &Snapshot) -> bool {
+    snapshot.job.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::FINALIZER)
+}
+
+/// Nothing at all.
+fn idle(snapshot: &Snapshot) -> Plan {
+    Plan {
+        status: snapshot.job.status.clone().unwrap_or_default(),
+        write: StatusWrite::Not,
+        stages: Vec::new(),
+        notices: Vec::new(),
+        wake_at: None,
+    }
+}

@@ -1,0 +1,151 @@
+//! What is seen, as status: counts, pods, values in effect, and one sentence for people.
+
+use std::collections::BTreeSet;
+
+use trainyard_api::{
+    AllocatedResources, CheckpointDefaults, Effective, Phase, TrainingJob, WorkerCounts, WorkerStatus, names,
+};
+
+use super::judge::Gang;
+use crate::build;
+use crate::draft::Draft;
+use crate::settings::Settings;
+use crate::snapshot::{PodPhase, PodView};
+use crate::text;
+use crate::world::World;
+
+/// Fills in everything that only describes.
+pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>) {
+    let job = &*draft.snapshot.job;
+    let restart_count = draft.status.restarts.unwrap_or_default().total();
+    let mut counts = WorkerCounts::default();
+    let mut workers = Vec::new();
+    let mut replicas = 0;
+    for member in world.members() {
+        let name = member.pod_name(world.job);
+        let pod = gang.get(name.as_str()).copied();
+        let remembered = draft.status.worker_statuses.iter().find(|worker| worker.pod_name == name);
+        // A pod that succeeded and was cleaned away has still succeeded.
+        let kept = remembered.filter(|worker| {
+            pod.is_none()
+                && worker.phase == Phase::Succeeded
+                && draft.status.attempts.last().is_some_and(|a| a.created_time.is_some())
+        });
+        if member.role.is_workers() && pod.is_some() {
+            replicas += 1;
+        }
+        let worker = kept.cloned().unwrap_or_else(|| WorkerStatus {
+            worker_id: i32::try_from(member.index).unwrap_or(i32::MAX),
+            role: member.role.name.to_owned(),
+            node_name: pod.and_then(|pod| pod.node.clone()),
+            phase: pod.map_or(Phase::Pending, phase),
+            status: pod.map_or(Phase::Pending, phase),
+            restart_count,
+            message: pod.and_then(pod_message),
+            pod_name: name,
+        });
+        if member.role.is_ranked() {
+            counts.desired += 1;
+            *match worker.phase {
+                Phase::Pending => &mut counts.pending,
+                Phase::Running => &mut counts.active,
+                Phase::Succeeded => &mut counts.succeeded,
+                Phase::Failed => &mut counts.failed,
+            } += 1;
+        }
+        workers.push(worker);
+    }
+    draft.status.resources = Some(allocated(world, gang));
+    draft.status.effective = Some(effective(job, world, draft.settings));
+    draft.status.total_epochs = job.spec.total_epochs();
+    draft.status.workers = Some(counts);
+    draft.status.worker_statuses = workers;
+    draft.status.replicas = Some(replicas);
+    draft.status.selector = Some(format!(
+        "{}={},{}={},{}={}",
+        names::APP_LABEL,
+        names::APP,
+        names::JOB_LABEL,
+        world.job,
+        names::ROLE_LABEL,
+        names::WORKERS
+    ));
+}
+
+fn phase(pod: &PodView) -> Phase {
+    match pod.phase {
+        PodPhase::Pending => Phase::Pending,
+        PodPhase::Running => Phase::Running,
+        PodPhase::Succeeded => Phase::Succeeded,
+        PodPhase::Failed => Phase::Failed,
+    }
+}
+
+fn pod_message(pod: &PodView) -> Option<String> {
+    if let Some(exit) = pod.exit.as_ref().filter(|exit| exit.code != 0) {
+        let reason = exit.reason.as_ref().filter(|reason| *reason != "Error");
+        return Some(match reason {
+            Some(reason) => format!("{reason}, {}", text::exit_code(exit.code)),
+            None => text::exit_code(exit.code),
+        });
+    }
+    if pod.deleting {
+        return Some("is being removed".to_owned());
+    }
+    pod.waiting.as_ref().map(|waiting| match &waiting.message {
+        Some(message) => format!("{}: {message}", waiting.reason),
+        None => waiting.reason.clone(),
+    })
+}
+
+/// What holds the pods up that do not run yet: the first reason that is not just "it takes a moment".
+pub(super) fn holdup(world: &World<'_>, gang: &Gang<'_>) -> Option<(String, String)> {
+    world.members().find_map(|member| {
+        let name = member.pod_name(world.job);
+        let pod = gang.get(name.as_str())?;
+        let waiting = pod.waiting.as_ref().filter(|_| pod.phase == PodPhase::Pending)?;
+        let ordinary = matches!(waiting.reason.as_str(), "ContainerCreating" | "PodInitializing");
+        (!ordinary)
+            .then(|| (waiting.reason.clone(), format!("{name}: {}", pod_message(pod).unwrap_or_default())))
+    })
+}
+
+fn allocated(world: &World<'_>, gang: &Gang<'_>) -> AllocatedResources {
+    let mut gpus = 0;
+    let mut nodes = BTreeSet::new();
+    for member in world.members() {
+        let pod = gang.get(member.pod_name(world.job).as_str()).copied();
+        if let Some(pod) = pod.filter(|pod| !pod.is_finished())
+            && let Some(node) = &pod.node
+        {
+            gpus += member.role.gpus;
+            nodes.insert(node.clone());
+        }
+    }
+    AllocatedResources {
+        allocated_gpus: gpus,
+        allocated_nodes: i32::try_from(nodes.len()).unwrap_or(i32::MAX),
+    }
+}
+
+fn effective(job: &TrainingJob, world: &World<'_>, settings: &Settings) -> Effective {
+    let spec = &job.spec;
+    Effective {
+        framework: spec.framework(),
+        image: build::image(job, None, settings),
+        num_workers: spec.worker_count(),
+        world_size: i32::try_from(world.size()).unwrap_or(i32::MAX),
+        gpus_per_worker: spec.gpus_per_worker(),
+        procs_per_worker: spec.procs_per_worker(),
+        backend: spec.backend(),
+        master_port: build::master_port(job),
+        backoff_limit: spec.backoff_limit(),
+        restart_policy: spec.restart_policy(),
+        clean_pod_policy: spec.clean_pod_policy(),
+        checkpoint: build::claim_name(job).map(|claim_name| CheckpointDefaults {
+            directory: spec.checkpoint_directory().to_owned(),
+            frequency: spec.checkpoint_frequency(),
+            claim_name,
+        }),
+    }
+}

@@ -1,0 +1,150 @@
+//! Everything that belongs to one job at one moment, as plain data.
+//!
+//! Views hold only what planning reads: of four thousand pods in a cache, every field counts.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use trainyard_api::TrainingJob;
+
+/// One job and all that carries its label, sorted by name.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub job: Arc<TrainingJob>,
+    pub pods: Vec<PodView>,
+    pub services: Vec<ObjectView>,
+    pub config_maps: Vec<ObjectView>,
+    pub claims: Vec<ClaimView>,
+    /// What the cluster refused when the last plans were carried out.
+    pub obstacles: Vec<Obstacle>,
+    /// When this job's status was last written, as far as this process knows.
+    pub last_status_write: Option<Timestamp>,
+}
+
+/// What planning reads of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodView {
+    pub name: String,
+    pub uid: String,
+    /// The uid of the controlling owner.
+    pub owner: Option<String>,
+    /// The attempt it belongs to; none when the label is missing or not a number.
+    pub attempt: Option<i32>,
+    /// What it was made of, and for which world (annotations).
+    pub inputs: Option<String>,
+    pub shape: Option<String>,
+    /// Marked for deletion.
+    pub deleting: bool,
+    pub phase: PodPhase,
+    pub node: Option<String>,
+    /// How its training container ended.
+    pub exit: Option<Exit>,
+    /// Why it does not run yet.
+    pub waiting: Option<Waiting>,
+    /// Why the cluster ended it, if it was the cluster (eviction, preemption, shutdown).
+    pub disruption: Option<String>,
+}
+
+/// The phase of a pod. `Unknown` (a silent node) counts as running until the cluster says more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PodPhase {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exit {
+    pub code: i32,
+    /// The kubelet's word for it: Error, OOMKilled, …
+    pub reason: Option<String>,
+    pub message: Option<String>,
+    pub at: Option<Timestamp>,
+}
+
+/// Why a pod does not run yet, in the scheduler's or kubelet's own words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    pub reason: String,
+    pub message: Option<String>,
+}
+
+/// What planning reads of a service or a config map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectView {
+    pub name: String,
+    pub uid: String,
+    pub owner: Option<String>,
+    /// Hash of the parts that Trainyard sets (see `fingerprint`).
+    pub fingerprint: u64,
+    pub deleting: bool,
+}
+
+/// What planning reads of a claim. It has no owner on purpose: its labels say whose it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimView {
+    pub name: String,
+    pub uid: String,
+    pub deleting: bool,
+    pub shared: bool,
+    pub bound: bool,
+}
+
+/// Something that the cluster refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    pub kind: ObstacleKind,
+    /// What was refused: "pod bert-workers-0".
+    pub object: String,
+    /// Why, in the API server's words.
+    pub message: String,
+    /// The generation of the job that it was refused for.
+    pub generation: i64,
+    /// When to try again.
+    pub retry_at: Timestamp,
+}
+
+/// Why the cluster refused something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObstacleKind {
+    /// The name belongs to an object that is not ours.
+    NameConflict,
+    /// A quota has no room.
+    Quota,
+    /// The operator may not do it, or an admission controller said no.
+    Forbidden,
+    /// The API server says that the object is invalid: only another spec can help.
+    Invalid,
+}
+
+impl Snapshot {
+    pub fn name(&self) -> &str {
+        self.job.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    pub fn uid(&self) -> &str {
+        self.job.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    pub fn generation(&self) -> i64 {
+        self.job.metadata.generation.unwrap_or_default()
+    }
+
+    /// Pods that this very job controls. A pod of an earlier job of the same name is not one of them.
+    pub fn own_pods(&self) -> impl Iterator<Item = &PodView> {
+        self.pods.iter().filter(|pod| pod.owner.as_deref() == Some(self.uid()))
+    }
+}
+
+impl PodView {
+    pub fn is_finished(&self) -> bool {
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+
+    /// Running, or done with success: what a started world consists of.
+    pub fn has_started(&self) -> bool {
+        matches!(self.phase, PodPhase::Running | PodPhase::Succeeded)
+    }
+}
