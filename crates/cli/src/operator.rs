@@ -1,0 +1,224 @@
+//! `trainyard operator`: the operator in a cluster, or against one from outside.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use jiff::SignedDuration;
+use trainyard_operator::{Config, Operator};
+use trainyard_plan::Settings;
+
+use crate::logging;
+
+/// Watch TrainingJobs and run them.
+///
+/// Finds its cluster as every Kubernetes tool does: inside a pod through its service account, elsewhere through
+/// KUBECONFIG or ~/.kube/config. Needs the TrainingJob CRD (trainyard crds) and the rights in kubernetes/base/rbac.yaml.
+/// Every flag has an environment variable of its own, which the flag wins over.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Kubeconfig file to use [default: as kubectl does].
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<std::path::PathBuf>,
+
+    /// Context of the kubeconfig to use [default: its current one].
+    #[arg(long, value_name = "NAME", env = "TRAINYARD_CONTEXT")]
+    context: Option<String>,
+
+    /// Watch only this namespace [default: all].
+    #[arg(long, value_name = "NAMESPACE", env = "TRAINYARD_NAMESPACE")]
+    namespace: Option<String>,
+
+    /// Address of /metrics, /healthz and /readyz; may be given more than once.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "TRAINYARD_METRICS_ADDRESS",
+        default_value = "0.0.0.0:8080",
+        value_delimiter = ','
+    )]
+    metrics_address: Vec<SocketAddr>,
+
+    /// Do not serve metrics and probes at all.
+    #[arg(long, env = "TRAINYARD_NO_METRICS", conflicts_with = "metrics_address")]
+    no_metrics: bool,
+
+    /// How log lines look: text at a terminal and JSON otherwise, unless told.
+    #[arg(long, value_name = "FORMAT", env = "TRAINYARD_LOG_FORMAT", default_value = "auto")]
+    log_format: logging::Format,
+
+    /// What is logged: error, warn, info, debug, trace, or a filter such as "info,kube=debug".
+    #[arg(long, value_name = "LEVEL", env = "TRAINYARD_LOG_LEVEL", default_value = "info")]
+    log_level: String,
+
+    /// Jobs that are worked on at the same time.
+    #[arg(long, value_name = "N", env = "TRAINYARD_WORKERS", default_value_t = Config::default().workers, value_parser = positive)]
+    workers: usize,
+
+    /// Requests to the API server that are under way at the same time. There is no other rate limit.
+    #[arg(long, value_name = "N", env = "TRAINYARD_MAX_IN_FLIGHT", default_value_t = Config::default().max_in_flight, value_parser = positive)]
+    max_in_flight: usize,
+
+    /// Image of jobs that give a model and a dataset instead of an image; {model} stands for the model.
+    #[arg(long, value_name = "IMAGE", env = "TRAINYARD_DEFAULT_IMAGE", default_value_t = Settings::default().default_image)]
+    default_image: String,
+
+    /// Requests of such jobs, where they give none.
+    #[arg(long, value_name = "NAME=AMOUNT,…", env = "TRAINYARD_DEFAULT_REQUESTS", default_value = "cpu=4,memory=16Gi", value_delimiter = ',', value_parser = amount)]
+    default_requests: Vec<(String, String)>,
+
+    /// Limits of such jobs, where they give none.
+    #[arg(long, value_name = "NAME=AMOUNT,…", env = "TRAINYARD_DEFAULT_LIMITS", default_value = "cpu=8,memory=32Gi", value_delimiter = ',', value_parser = amount)]
+    default_limits: Vec<(String, String)>,
+
+    /// The resource that gpusPerWorker asks for.
+    #[arg(long, value_name = "RESOURCE", env = "TRAINYARD_GPU_RESOURCE", default_value_t = Settings::default().gpu_resource)]
+    gpu_resource: String,
+
+    /// Node selector of pods with GPUs, such as accelerator=nvidia-gpu [default: none].
+    #[arg(long, value_name = "LABEL=VALUE,…", env = "TRAINYARD_GPU_NODE_SELECTOR", value_delimiter = ',', value_parser = pair)]
+    gpu_node_selector: Vec<(String, String)>,
+
+    /// Seconds before the first restart after a failure; each further one doubles them.
+    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_BACKOFF_SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    backoff_seconds: f64,
+
+    /// The longest such wait.
+    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_MAX_BACKOFF_SECONDS", default_value_t = 360.0, value_parser = seconds)]
+    max_backoff_seconds: f64,
+
+    /// How often a status may be written when only details changed.
+    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_STATUS_INTERVAL_SECONDS", default_value_t = 5.0, value_parser = seconds)]
+    status_interval_seconds: f64,
+
+    /// How long the deletion of a job waits for its pods to be gone.
+    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_DELETION_PATIENCE_SECONDS", default_value_t = 300.0, value_parser = seconds)]
+    deletion_patience_seconds: f64,
+}
+
+pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
+    logging::start(options.log_format, &options.log_level)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("trainyard")
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    runtime.block_on(serve(options))?;
+    runtime.shutdown_background();
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(options: Options) -> anyhow::Result<()> {
+    let client = client(&options).await?;
+    let config = config(options);
+    match client.apiserver_version().await {
+        Ok(version) => {
+            tracing::info!(version = env!("CARGO_PKG_VERSION"), kubernetes = %version.git_version, "trainyard operator");
+            let minor: u32 = version.minor.trim_end_matches('+').parse().unwrap_or(u32::MAX);
+            if version.major == "1" && minor < 29 {
+                tracing::warn!("Kubernetes {} is too old: 1.29 or newer is needed", version.git_version);
+            }
+        }
+        Err(error) => tracing::warn!("the API server does not answer yet: {error}"),
+    }
+    let operator = Operator::bind(client, config).await?;
+    for address in operator.addresses() {
+        tracing::info!(%address, "serving /metrics, /healthz and /readyz");
+    }
+    operator.run(stopped()).await;
+    Ok(())
+}
+
+async fn client(options: &Options) -> anyhow::Result<kube::Client> {
+    let help = "no cluster found: run inside one, or set KUBECONFIG or --kubeconfig";
+    let choice = kube::config::KubeConfigOptions { context: options.context.clone(), ..Default::default() };
+    let config = if let Some(file) = &options.kubeconfig {
+        let kubeconfig = kube::config::Kubeconfig::read_from(file)
+            .with_context(|| format!("reading {}", file.display()))?;
+        kube::Config::from_custom_kubeconfig(kubeconfig, &choice)
+            .await
+            .with_context(|| format!("{}", file.display()))?
+    } else if options.context.is_some() {
+        kube::Config::from_kubeconfig(&choice).await.context(help)?
+    } else {
+        kube::Config::infer().await.context(help)?
+    };
+    kube::Client::try_from(config).context("the client cannot be built from this configuration")
+}
+
+fn config(options: Options) -> Config {
+    let map = |pairs: Vec<(String, String)>| pairs.into_iter().collect::<BTreeMap<_, _>>();
+    Config {
+        settings: Settings {
+            default_image: options.default_image,
+            default_requests: map(options.default_requests),
+            default_limits: map(options.default_limits),
+            gpu_resource: options.gpu_resource,
+            gpu_node_selector: map(options.gpu_node_selector),
+            backoff_base: SignedDuration::from_secs_f64(options.backoff_seconds),
+            backoff_max: SignedDuration::from_secs_f64(options.max_backoff_seconds),
+            status_interval: SignedDuration::from_secs_f64(options.status_interval_seconds),
+            deletion_patience: SignedDuration::from_secs_f64(options.deletion_patience_seconds),
+        },
+        namespace: options.namespace,
+        workers: options.workers,
+        max_in_flight: options.max_in_flight,
+        http: if options.no_metrics { Vec::new() } else { options.metrics_address },
+        instance: std::env::var("POD_NAME")
+            .or_else(|_| std::env::var("HOSTNAME"))
+            .unwrap_or_else(|_| "trainyard".to_owned()),
+    }
+}
+
+/// SIGTERM or Ctrl-C. A second one ends the process at once.
+async fn stopped() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        // Without signal handlers the default applies: the process ends at once, which is safe at any moment.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        std::process::exit(130);
+    });
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err("a whole number of at least 1 is needed".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=31_536_000.0).contains(&seconds) => Ok(seconds),
+        _ => Err("seconds from 0 to 31536000 are needed".to_owned()),
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("\"{text}\" is not NAME=VALUE")),
+    }
+}
+
+fn amount(text: &str) -> Result<(String, String), String> {
+    let (name, value) = pair(text)?;
+    match trainyard_api::Quantity::Text(value.clone()).millis() {
+        Some(millis) if millis >= 0 => Ok((name, value)),
+        _ => Err(format!("\"{value}\" is not an amount: write it as 2, 500m, 16Gi")),
+    }
+}

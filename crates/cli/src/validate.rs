@@ -1,0 +1,125 @@
+//! `trainyard validate`: everything that is wrong with a manifest, with file and line, without a cluster.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde_json::Value;
+use trainyard_api::{FieldPath, Problem, Severity, TrainingJob, crd, names, schema, validate};
+
+use crate::manifest::{self, Document};
+
+/// Check manifests without a cluster: schema, rules, and what rules cannot say.
+///
+/// Prints every problem as FILE:LINE: FIELD: MESSAGE. Documents of other kinds are passed over. Exits with 0 when
+/// all is well (warnings do not count), with 1 when there are errors, with 2 when a file cannot be read.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Files to check; - for standard input.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// The resource that gpusPerWorker asks for, as the operator is told.
+    #[arg(long, value_name = "RESOURCE", default_value = "nvidia.com/gpu", env = "TRAINYARD_GPU_RESOURCE")]
+    gpu_resource: String,
+}
+
+#[derive(Default)]
+struct Tally {
+    jobs: usize,
+    errors: usize,
+    warnings: usize,
+}
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let mut tally = Tally::default();
+    for file in &options.files {
+        let (name, text) = read(file)?;
+        check(&name, &text, &options.gpu_resource, &mut tally);
+    }
+    let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    eprintln!(
+        "{}: {}, {}",
+        count(tally.jobs, "TrainingJob"),
+        count(tally.errors, "error"),
+        count(tally.warnings, "warning")
+    );
+    Ok(if tally.errors > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+fn read(file: &Path) -> anyhow::Result<(String, String)> {
+    if file.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("reading standard input")?;
+        return Ok(("<stdin>".to_owned(), text));
+    }
+    let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    Ok((file.display().to_string(), text))
+}
+
+fn check(file: &str, text: &str, gpu_resource: &str, tally: &mut Tally) {
+    let documents = match manifest::documents(text) {
+        Ok(documents) => documents,
+        Err(error) => {
+            println!("{file}:{}:{}: this is not YAML: {}", error.line, error.column, error.message);
+            tally.errors += 1;
+            return;
+        }
+    };
+    for document in documents {
+        let field = |name: &str| document.value.get(name).and_then(Value::as_str).unwrap_or_default();
+        let (api_version, kind) = (field("apiVersion"), field("kind"));
+        if kind != names::KIND || !api_version.starts_with(names::GROUP) {
+            println!("{file}:{}: passed over: {api_version} {kind} is no TrainingJob", document.line);
+            continue;
+        }
+        tally.jobs += 1;
+        for problem in problems(&document, api_version, gpu_resource) {
+            let severity = match problem.severity {
+                Severity::Error => {
+                    tally.errors += 1;
+                    ""
+                }
+                Severity::Warning => {
+                    tally.warnings += 1;
+                    "warning: "
+                }
+            };
+            println!("{file}:{}: {severity}{problem}", document.line_of(&problem.path));
+        }
+    }
+}
+
+fn problems(document: &Document, api_version: &str, gpu_resource: &str) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let versions =
+        [names::STORAGE_VERSION, names::LAB_VERSION].map(|version| format!("{}/{version}", names::GROUP));
+    if !versions.iter().any(|version| version == api_version) {
+        let message = format!("{api_version} is not served: use {}", versions.join(" or "));
+        problems.push(Problem::error(FieldPath::of(&["apiVersion"]), message));
+    }
+    let metadata = document.value.get("metadata");
+    let named =
+        |field: &str| metadata.and_then(|metadata| metadata.get(field)).and_then(Value::as_str).is_some();
+    if !named("name") && !named("generateName") {
+        problems.push(Problem::error(FieldPath::of(&["metadata", "name"]), "is required"));
+    }
+    problems.extend(schema::check(&crd::schema(), &document.value));
+    match serde_json::from_value::<TrainingJob>(document.value.clone()) {
+        Ok(job) => {
+            for problem in validate(&job, gpu_resource) {
+                // What the schema has said about a field need not be said again in other words.
+                if !problems.iter().any(|earlier| earlier.path == problem.path) {
+                    problems.push(problem);
+                }
+            }
+        }
+        Err(error) if problems.is_empty() => {
+            problems.push(Problem::error(FieldPath::root(), error.to_string()))
+        }
+        Err(_) => {}
+    }
+    problems.sort_by_key(|problem| document.line_of(&problem.path));
+    problems
+}

@@ -1,0 +1,182 @@
+//! The one cache: every job, and the views of everything that carries its label.
+//!
+//! Plain data, changed by watch events only, never by our own writes: what is in here has really been seen.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use trainyard_api::{TrainingJob, names};
+use trainyard_plan::{ClaimView, ObjectView, PodView};
+
+use crate::views::version;
+
+/// A job's namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct JobKey {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
+}
+
+impl JobKey {
+    pub(crate) fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    pub(crate) fn of_job(metadata: &ObjectMeta) -> Option<Self> {
+        Some(Self::new(metadata.namespace.as_deref()?, metadata.name.as_deref()?))
+    }
+
+    /// The job whose label an object carries.
+    pub(crate) fn of_child(metadata: &ObjectMeta) -> Option<Self> {
+        let job = metadata.labels.as_ref()?.get(names::JOB_LABEL)?;
+        Some(Self::new(metadata.namespace.as_deref()?, job))
+    }
+}
+
+impl std::fmt::Display for JobKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A job, or what is known of one that cannot be read.
+#[derive(Clone, Debug)]
+pub(crate) enum Job {
+    Read(Arc<TrainingJob>),
+    Unreadable { uid: String, generation: i64, error: String },
+}
+
+/// The cache of all kinds.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    pub(crate) jobs: Shelf<Job>,
+    pub(crate) pods: Shelf<PodView>,
+    pub(crate) services: Shelf<ObjectView>,
+    pub(crate) config_maps: Shelf<ObjectView>,
+    pub(crate) claims: Shelf<ClaimView>,
+}
+
+/// One kind of object: by job, then by name.
+#[derive(Debug)]
+pub(crate) struct Shelf<T> {
+    items: HashMap<JobKey, BTreeMap<String, Seen<T>>>,
+    /// The newest version that the watch has delivered.
+    newest: u64,
+    /// Counts the times that the watch started over with a full list.
+    pass: u64,
+}
+
+#[derive(Debug)]
+struct Seen<T> {
+    version: u64,
+    pass: u64,
+    view: T,
+}
+
+impl<T> Default for Shelf<T> {
+    fn default() -> Self {
+        Self { items: HashMap::new(), newest: 0, pass: 0 }
+    }
+}
+
+impl<T> Shelf<T> {
+    /// An object as it is now.
+    pub(crate) fn put(&mut self, key: JobKey, metadata: &ObjectMeta, view: T) {
+        let seen = Seen { version: version(metadata), pass: self.pass, view };
+        self.newest = self.newest.max(seen.version);
+        self.items.entry(key).or_default().insert(metadata.name.clone().unwrap_or_default(), seen);
+    }
+
+    /// An object that is gone.
+    pub(crate) fn remove(&mut self, key: &JobKey, metadata: &ObjectMeta) {
+        self.newest = self.newest.max(version(metadata));
+        if let Some(of_job) = self.items.get_mut(key) {
+            of_job.remove(metadata.name.as_deref().unwrap_or_default());
+            if of_job.is_empty() {
+                self.items.remove(key);
+            }
+        }
+    }
+
+    /// The watch starts over: what it does not mention until `end_pass` is gone.
+    pub(crate) fn begin_pass(&mut self) {
+        self.pass += 1;
+    }
+
+    /// Forgets what the full list did not mention, and says whose it was.
+    pub(crate) fn end_pass(&mut self) -> Vec<JobKey> {
+        let pass = self.pass;
+        let mut affected = Vec::new();
+        self.items.retain(|key, of_job| {
+            let before = of_job.len();
+            of_job.retain(|_, seen| seen.pass == pass);
+            if of_job.len() != before {
+                affected.push(key.clone());
+            }
+            !of_job.is_empty()
+        });
+        self.items.shrink_to_fit();
+        affected
+    }
+
+    pub(crate) fn of<'a>(&'a self, key: &JobKey) -> impl Iterator<Item = &'a T> + use<'a, T> {
+        self.items.get(key).into_iter().flat_map(|of_job| of_job.values().map(|seen| &seen.view))
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &JobKey> {
+        self.items.keys()
+    }
+
+    /// Whether the watch has delivered this version of an object, or a newer one, or news after which it must have.
+    pub(crate) fn has_reached(&self, key: &JobKey, name: &str, version: u64) -> bool {
+        let seen = self.items.get(key).and_then(|of_job| of_job.get(name));
+        seen.map_or(self.newest, |seen| seen.version.max(self.newest)) >= version
+    }
+
+    pub(crate) fn named(&self, key: &JobKey, name: &str) -> Option<&T> {
+        self.items.get(key)?.get(name).map(|seen| &seen.view)
+    }
+}
+
+impl Cache {
+    pub(crate) fn job(&self, key: &JobKey) -> Option<&Job> {
+        self.jobs.named(key, &key.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata(name: &str, version: u64) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name.into()),
+            resource_version: Some(version.to_string()),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_full_list_forgets_what_it_does_not_mention() {
+        let mut shelf = Shelf::default();
+        let key = JobKey::new("ml", "bert");
+        shelf.put(key.clone(), &metadata("a", 1), 'a');
+        shelf.put(key.clone(), &metadata("b", 2), 'b');
+        shelf.begin_pass();
+        shelf.put(key.clone(), &metadata("b", 2), 'b');
+        assert_eq!(shelf.of(&key).collect::<String>(), "ab", "until the list is complete, nothing is lost");
+        assert_eq!(shelf.end_pass(), vec![key.clone()]);
+        assert_eq!(shelf.of(&key).collect::<String>(), "b");
+    }
+
+    #[test]
+    fn versions_are_reached_by_the_object_or_by_later_news() {
+        let mut shelf = Shelf::default();
+        let key = JobKey::new("ml", "bert");
+        assert!(!shelf.has_reached(&key, "a", 5));
+        shelf.put(key.clone(), &metadata("b", 7), 'b');
+        assert!(shelf.has_reached(&key, "a", 5), "a was created and deleted before b");
+        assert!(!shelf.has_reached(&key, "b", 8));
+    }
+}

@@ -1,0 +1,393 @@
+//! The page that reads as the list of steps: for each job whose turn it is, snapshot → plan → execute.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde_json::json;
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use trainyard_api::{State, TrainingJobStatus, condition};
+use trainyard_plan::{Obstacle, ObstacleKind, Plan, Snapshot, Step, plan};
+
+use crate::cache::{Cache, Job, JobKey};
+use crate::config::Config;
+use crate::execute::{Outcome, execute};
+use crate::memory::Memory;
+use crate::metrics::Metrics;
+use crate::port::{JobRef, KubePort, Port};
+use crate::queue::{Queue, Turn};
+use crate::{http, watch};
+
+/// How long work that is under way may take to end after the operator was told to stop.
+const LAST_WORK: Duration = Duration::from_secs(4);
+
+/// Why the operator did not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    #[error("cannot serve metrics and probes on {address}: {error} (choose another with --metrics-address)")]
+    Address { address: SocketAddr, error: std::io::Error },
+}
+
+/// The running operator.
+pub struct Operator {
+    shared: Arc<Shared>,
+    listeners: Vec<TcpListener>,
+    client: kube::Client,
+}
+
+/// What all tasks of the operator share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) queue: Queue,
+    pub(crate) metrics: Metrics,
+    cache: Mutex<Cache>,
+    memory: Mutex<HashMap<JobKey, Memory>>,
+    listed: [AtomicBool; watch::KINDS.len()],
+    ready: Semaphore,
+    port: KubePort,
+}
+
+impl Operator {
+    /// Binds the ports, so that a port in use is told at once.
+    pub async fn bind(client: kube::Client, config: Config) -> Result<Self, StartError> {
+        let mut listeners = Vec::new();
+        for address in &config.http {
+            let listener = TcpListener::bind(address).await;
+            listeners.push(listener.map_err(|error| StartError::Address { address: *address, error })?);
+        }
+        let metrics = Metrics::new(client.default_namespace());
+        let shared = Arc::new(Shared {
+            port: KubePort::new(client.clone(), config.max_in_flight, &config.instance, &metrics),
+            queue: Queue::default(),
+            cache: Mutex::default(),
+            memory: Mutex::default(),
+            listed: Default::default(),
+            ready: Semaphore::new(0),
+            metrics,
+            config,
+        });
+        shared.metrics.observe(&shared);
+        Ok(Self { shared, listeners, client })
+    }
+
+    /// Addresses on which metrics and probes are served.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+
+    /// Runs until `stop` is done; then finishes what is under way and nothing else.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Self { shared, listeners, client } = self;
+        let mut tasks: Vec<_> = listeners
+            .into_iter()
+            .map(|listener| {
+                let router = http::router(shared.clone());
+                tokio::spawn(async move {
+                    if let Err(error) = axum::serve(listener, router).await {
+                        tracing::error!("metrics and probes are not served any more: {error}");
+                    }
+                })
+            })
+            .collect();
+        tasks.extend(watch::start(&shared, &client));
+        let slots = Arc::new(Semaphore::new(shared.config.workers.max(1)));
+        tokio::select! {
+            () = stop => tracing::info!("stopping: finishing what is under way"),
+            () = serve(&shared, &slots) => {}
+        }
+        shared.queue.close();
+        let all = u32::try_from(shared.config.workers.max(1)).unwrap_or(u32::MAX);
+        if tokio::time::timeout(LAST_WORK, slots.acquire_many(all)).await.is_err() {
+            tracing::warn!("some work was still under way; the next start goes on from there");
+        }
+        for task in tasks {
+            task.abort();
+        }
+    }
+}
+
+async fn serve(shared: &Arc<Shared>, slots: &Arc<Semaphore>) {
+    // Plans are made from a full cache only.
+    let _full = shared.ready.acquire_many(u32::try_from(watch::KINDS.len()).unwrap_or(0)).await;
+    tracing::info!(controller = "trainingjob", "worker count" = shared.config.workers, "Starting workers");
+    while let Ok(slot) = slots.clone().acquire_owned().await {
+        let Some((key, turn)) = shared.queue.next().await else { return };
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            let started = Instant::now();
+            if shared.look_at(&key, turn).await {
+                shared.metrics.reconciled(&key, started.elapsed().as_secs_f64());
+            }
+            shared.queue.done(&key);
+            drop(slot);
+        });
+    }
+}
+
+/// What there is to do about a job.
+enum Sight {
+    Gone,
+    /// The cache has not seen our own last writes yet.
+    Behind(Duration),
+    Unreadable {
+        reference: JobRef,
+        generation: i64,
+        error: String,
+    },
+    Clear(Box<Snapshot>),
+}
+
+impl Shared {
+    /// One look at a job. Says whether there was anything to do.
+    async fn look_at(&self, key: &JobKey, turn: Turn) -> bool {
+        match self.sight(key) {
+            Sight::Gone => {
+                self.forget(key);
+                false
+            }
+            Sight::Behind(patience) => {
+                // The echo that is awaited brings the job back; this is for the case that it never comes.
+                self.queue.add_at(key.clone(), Instant::now() + patience);
+                false
+            }
+            Sight::Unreadable { reference, generation, error } => {
+                self.report_unreadable(key, &reference, generation, &error).await;
+                true
+            }
+            Sight::Clear(snapshot) => self.advance(key, turn, &snapshot).await,
+        }
+    }
+
+    /// snapshot → plan → execute → what comes of it.
+    async fn advance(&self, key: &JobKey, turn: Turn, snapshot: &Snapshot) -> bool {
+        let now = Timestamp::now();
+        let plan = plan(snapshot, &self.config.settings, now);
+        if let Some(at) = plan.wake_at {
+            self.queue.add_at(key.clone(), instant(at));
+        }
+        if plan.is_idle() {
+            return false;
+        }
+        let is_new = plan.steps().any(|step| *step == Step::AddFinalizer);
+        if is_new {
+            tracing::info!(namespace = %key.namespace, trainingjob = %key.name, "Creating TrainingJob: {key}");
+        }
+        let reports = turn == Turn::Report || !self.queue.is_pressed();
+        let outcome = execute(&self.port, &snapshot.job, &plan, reports, now).await;
+        if is_new && !outcome.echoes.is_empty() {
+            self.metrics.job_created(key);
+        }
+        self.learn(key, snapshot, &plan, outcome, now);
+        true
+    }
+
+    /// Remembers what came of a plan, and when to look again.
+    fn learn(&self, key: &JobKey, snapshot: &Snapshot, plan: &Plan, outcome: Outcome, now: Timestamp) {
+        let mut all = self.lock_memory();
+        let memory = all.entry(key.clone()).or_default();
+        if outcome.status_written {
+            memory.last_status_write = Some(now);
+            let nothing = TrainingJobStatus::default();
+            let before = snapshot.job.status.as_ref().unwrap_or(&nothing);
+            self.metrics.status_written(key, before, &plan.status);
+            self.tell(key, before, &plan.status, memory, now);
+        }
+        memory.expect(outcome.echoes);
+        let generation = snapshot.generation();
+        memory.obstacles.retain(|obstacle| obstacle.generation == generation && now < obstacle.retry_at);
+        let mut fault = outcome.fault;
+        for (kind, object, message) in outcome.obstacles {
+            // Right after an API server has started, it refuses everything for a moment.
+            if kind == ObstacleKind::Forbidden && memory.failures < 2 {
+                fault = Some(format!("{object}: {message}"));
+                continue;
+            }
+            memory.failures += 1;
+            let retry_at =
+                now + jiff::SignedDuration::try_from(retry_delay(kind, memory.failures)).unwrap_or_default();
+            tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, %object, "refused: {message}");
+            self.metrics.error(key, kind_name(kind));
+            memory.obstacles.push(Obstacle { kind, object, message, generation, retry_at });
+            self.queue.add(key.clone());
+        }
+        if let Some(fault) = fault {
+            memory.failures += 1;
+            self.metrics.error(key, "api");
+            let delay = fault_delay(memory.failures);
+            tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, "{fault}; trying again in {delay:?}");
+            self.queue.add_at(key.clone(), Instant::now() + delay);
+        } else if outcome.outdated {
+            // The newer version of the job brings it back by itself; this is only a safeguard.
+            self.queue.add_at(key.clone(), Instant::now() + Duration::from_secs(2));
+        } else if memory.obstacles.is_empty() {
+            memory.failures = 0;
+        }
+        if outcome.report_due {
+            self.queue.add_report(key.clone());
+        }
+    }
+
+    /// One line per transition.
+    fn tell(
+        &self,
+        key: &JobKey,
+        before: &TrainingJobStatus,
+        after: &TrainingJobStatus,
+        memory: &mut Memory,
+        now: Timestamp,
+    ) {
+        if before.state == after.state {
+            return;
+        }
+        let state = after.state.map_or("", State::as_str);
+        let message = after.message.as_deref().unwrap_or_default();
+        tracing::info!(namespace = %key.namespace, trainingjob = %key.name, state, "{message}");
+        match after.state {
+            Some(State::Restarting) => {
+                memory.recovering_since.get_or_insert(now);
+            }
+            Some(State::Running) => {
+                if let Some(since) = memory.recovering_since.take() {
+                    self.metrics.recovered(key, now.duration_since(since).as_secs_f64());
+                }
+            }
+            _ => memory.recovering_since = None,
+        }
+    }
+
+    fn sight(&self, key: &JobKey) -> Sight {
+        let cache = self.lock_cache();
+        let Some(job) = cache.job(key) else { return Sight::Gone };
+        let job = match job {
+            Job::Read(job) => job.clone(),
+            Job::Unreadable { uid, generation, error } => {
+                return Sight::Unreadable {
+                    reference: JobRef {
+                        namespace: key.namespace.to_string(),
+                        name: key.name.to_string(),
+                        uid: uid.clone(),
+                    },
+                    generation: *generation,
+                    error: error.clone(),
+                };
+            }
+        };
+        let mut all = self.lock_memory();
+        let memory = all.entry(key.clone()).or_default();
+        if let Some(patience) = memory.behind(&cache, key) {
+            return Sight::Behind(patience);
+        }
+        Sight::Clear(Box::new(Snapshot {
+            job,
+            pods: cache.pods.of(key).cloned().collect(),
+            services: cache.services.of(key).cloned().collect(),
+            config_maps: cache.config_maps.of(key).cloned().collect(),
+            claims: cache.claims.of(key).cloned().collect(),
+            obstacles: memory.obstacles.clone(),
+            last_status_write: memory.last_status_write,
+        }))
+    }
+
+    /// A job that cannot even be read: its owner is told, once per generation, and the others go on.
+    async fn report_unreadable(&self, key: &JobKey, reference: &JobRef, generation: i64, error: &str) {
+        let reported =
+            self.lock_memory().entry(key.clone()).or_default().unreadable_reported == Some(generation);
+        if reported {
+            return;
+        }
+        let message = format!("the object cannot be read: {error}");
+        tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, "{message}");
+        self.metrics.error(key, "unreadable");
+        let failed = Condition {
+            type_: condition::FAILED.to_owned(),
+            status: "True".to_owned(),
+            reason: "InvalidSpec".to_owned(),
+            message: message.clone(),
+            last_transition_time: Time(Timestamp::now()),
+            observed_generation: Some(generation),
+        };
+        let patch = json!({"status": {
+            "state": State::Failed,
+            "phase": State::Failed.phase(),
+            "message": message,
+            "observedGeneration": generation,
+            "conditions": [failed],
+        }});
+        match self.port.patch_status(reference, &patch).await {
+            Ok(_) => {
+                self.lock_memory().entry(key.clone()).or_default().unreadable_reported = Some(generation);
+            }
+            Err(refusal) => {
+                tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, "its status was not written: {refusal}");
+                self.queue.add_at(key.clone(), Instant::now() + Duration::from_secs(5));
+            }
+        }
+    }
+
+    fn forget(&self, key: &JobKey) {
+        self.queue.forget(key);
+        if self.lock_memory().remove(key).is_some() {
+            tracing::info!(namespace = %key.namespace, trainingjob = %key.name, "TrainingJob is gone: {key}");
+            self.metrics.job_deleted(key);
+        }
+    }
+
+    pub(crate) fn with_cache<T>(&self, act: impl FnOnce(&mut Cache) -> T) -> T {
+        act(&mut self.lock_cache())
+    }
+
+    /// A kind has been listed in full.
+    pub(crate) fn listed(&self, kind: usize) {
+        if !self.listed[kind].swap(true, Ordering::Relaxed) {
+            self.ready.add_permits(1);
+        }
+    }
+
+    pub(crate) fn not_listed_yet(&self) -> Vec<&'static str> {
+        let kinds = watch::KINDS.iter().zip(&self.listed);
+        kinds.filter(|(_, listed)| !listed.load(Ordering::Relaxed)).map(|(kind, _)| *kind).collect()
+    }
+
+    fn lock_cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_memory(&self) -> MutexGuard<'_, HashMap<JobKey, Memory>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn instant(at: Timestamp) -> Instant {
+    let wait = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default();
+    // A millisecond more, so that rounding never wakes us just before.
+    Instant::now() + wait + Duration::from_millis(1)
+}
+
+fn kind_name(kind: ObstacleKind) -> &'static str {
+    match kind {
+        ObstacleKind::NameConflict => "name_conflict",
+        ObstacleKind::Quota => "quota",
+        ObstacleKind::Forbidden => "forbidden",
+        ObstacleKind::Invalid => "invalid",
+    }
+}
+
+/// When to ask again for something that was refused: 2 s, 4 s … a minute. What is invalid stays so until the spec
+/// changes.
+fn retry_delay(kind: ObstacleKind, failures: u32) -> Duration {
+    match kind {
+        ObstacleKind::Invalid => Duration::from_secs(3600),
+        _ => Duration::from_secs(1 << failures.clamp(1, 6)).min(Duration::from_secs(60)),
+    }
+}
+
+/// When to try again after a passing fault: 0.25 s, 0.5 s … 8 s.
+fn fault_delay(failures: u32) -> Duration {
+    Duration::from_millis(250 << failures.saturating_sub(1).min(5))
+}

@@ -1,0 +1,315 @@
+//! Carries out a plan. No meaningful choices are left: every step is safe to repeat, and what the cluster refuses
+//! is reported back as an obstacle for the next plan.
+
+use futures::future::join_all;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use trainyard_api::{TrainingJob, TrainingJobStatus, names};
+use trainyard_plan::{NewObject, ObstacleKind, Plan, Restore, StatusWrite, Step, Target, TargetKind};
+
+use crate::events;
+use crate::memory::Echo;
+use crate::port::{JobRef, Port, Refusal, Written};
+use crate::views::controller;
+
+/// What came of a plan.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Our writes, which the cache has to see before the next plan.
+    pub echoes: Vec<Echo>,
+    /// The status was written.
+    pub status_written: bool,
+    /// A report was put off.
+    pub report_due: bool,
+    /// What the cluster refused: kind, object, why.
+    pub obstacles: Vec<(ObstacleKind, String, String)>,
+    /// The plan was made from an old version of the job: make another.
+    pub outdated: bool,
+    /// A passing fault: try again after a while.
+    pub fault: Option<String>,
+}
+
+impl Outcome {
+    fn is_stopped(&self) -> bool {
+        self.outdated || self.fault.is_some() || !self.obstacles.is_empty()
+    }
+}
+
+/// Carries out `plan`, which was made for `job`. With `reports` false, a status that only reports is left for later.
+pub async fn execute(
+    port: &impl Port,
+    job: &TrainingJob,
+    plan: &Plan,
+    reports: bool,
+    now: Timestamp,
+) -> Outcome {
+    let mut run = Run {
+        port,
+        job,
+        reference: reference(job),
+        resource_version: job.metadata.resource_version.clone().unwrap_or_default(),
+        outcome: Outcome::default(),
+    };
+    if plan.write == StatusWrite::BeforeSteps {
+        run.write_status(&plan.status).await;
+    }
+    for stage in &plan.stages {
+        if run.outcome.is_stopped() {
+            break;
+        }
+        run.stage(stage).await;
+    }
+    if plan.write == StatusWrite::Report && !run.outcome.is_stopped() {
+        if reports {
+            run.write_status(&plan.status).await;
+        } else {
+            run.outcome.report_due = true;
+        }
+    }
+    // An event tells of what the status says: without the status, it has not happened yet.
+    let told = plan.write == StatusWrite::Not || run.outcome.status_written;
+    if told {
+        run.record(plan, now).await;
+    }
+    run.outcome
+}
+
+fn reference(job: &TrainingJob) -> JobRef {
+    JobRef {
+        namespace: job.metadata.namespace.clone().unwrap_or_default(),
+        name: job.metadata.name.clone().unwrap_or_default(),
+        uid: job.metadata.uid.clone().unwrap_or_default(),
+    }
+}
+
+struct Run<'a, P> {
+    port: &'a P,
+    job: &'a TrainingJob,
+    reference: JobRef,
+    /// The version of the job that the next write builds on: the plan's, then that of our own last write.
+    resource_version: String,
+    outcome: Outcome,
+}
+
+/// What came of one step.
+enum Done {
+    Yes,
+    Echo(Echo),
+    /// The job itself was written.
+    Job(Written),
+    Stopped(Refusal, String),
+}
+
+impl<P: Port> Run<'_, P> {
+    /// The steps of a stage do not depend on each other.
+    async fn stage(&mut self, stage: &[Step]) {
+        let results = join_all(stage.iter().map(|step| self.step(step))).await;
+        for done in results {
+            self.note(done);
+        }
+    }
+
+    fn note(&mut self, done: Done) {
+        match done {
+            Done::Yes => {}
+            Done::Echo(echo) => self.outcome.echoes.push(echo),
+            Done::Job(written) => {
+                self.outcome.echoes.push(Echo::Job(written.version));
+                self.resource_version = written.resource_version;
+            }
+            Done::Stopped(Refusal::Conflict | Refusal::NotFound, _) => self.outcome.outdated = true,
+            Done::Stopped(Refusal::Passing(why), what) => self.outcome.fault = Some(format!("{what}: {why}")),
+            Done::Stopped(refusal, what) => {
+                let kind = match &refusal {
+                    Refusal::Quota(_) => ObstacleKind::Quota,
+                    Refusal::Invalid(_) => ObstacleKind::Invalid,
+                    Refusal::AlreadyExists => ObstacleKind::NameConflict,
+                    _ => ObstacleKind::Forbidden,
+                };
+                self.outcome.obstacles.push((kind, what, refusal.to_string()));
+            }
+        }
+    }
+
+    async fn step(&self, step: &Step) -> Done {
+        match step {
+            Step::AddFinalizer => self.finalizers(true).await,
+            Step::RemoveFinalizer => self.finalizers(false).await,
+            Step::Create(object) => self.create(object).await,
+            Step::Delete(target) => self.delete(target).await,
+            Step::Restore(restore) => self.restore(restore).await,
+            Step::DeleteJob => match self.port.delete_job(&self.reference).await {
+                Ok(()) | Err(Refusal::NotFound | Refusal::Conflict) => Done::Yes,
+                Err(refusal) => Done::Stopped(refusal, "deleting the job".to_owned()),
+            },
+        }
+    }
+
+    async fn finalizers(&self, ours: bool) -> Done {
+        let others = self.job.metadata.finalizers.iter().flatten().filter(|name| *name != names::FINALIZER);
+        let mut finalizers: Vec<&str> = others.map(String::as_str).collect();
+        if ours {
+            finalizers.push(names::FINALIZER);
+        }
+        let patch = json!({"metadata": {"resourceVersion": self.resource_version, "finalizers": finalizers}});
+        match self.port.patch_job(&self.reference, &patch).await {
+            Ok(written) => Done::Job(written),
+            // Without our finalizer, a job that is being deleted may go at once.
+            Err(Refusal::NotFound) if !ours => Done::Yes,
+            Err(refusal) => Done::Stopped(refusal, "the finalizer".to_owned()),
+        }
+    }
+
+    async fn create(&self, object: &NewObject) -> Done {
+        let (kind, name) = (object.kind(), object.name());
+        match self.port.create(&self.reference, object).await {
+            Ok(written) => {
+                Done::Echo(Echo::Reached { kind, name: name.to_owned(), version: written.version })
+            }
+            Err(Refusal::AlreadyExists) => self.in_the_way(kind, name).await,
+            // A namespace that goes away takes the job with it.
+            Err(refusal) => Done::Stopped(refusal, format!("{} {name}", kind.as_str())),
+        }
+    }
+
+    /// Something with our name exists, although the cache does not know it. If it is ours, somebody took its labels.
+    async fn in_the_way(&self, kind: TargetKind, name: &str) -> Done {
+        let what = format!("{} {name}", kind.as_str());
+        let metadata = match self.port.metadata(&self.reference, kind, name).await {
+            Ok(metadata) => metadata,
+            // Gone again: the next plan creates it.
+            Err(Refusal::NotFound) => return Done::Stopped(Refusal::Conflict, what),
+            Err(refusal) => return Done::Stopped(refusal, what),
+        };
+        let label =
+            |name: &str| metadata.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
+        let is_ours = match kind {
+            TargetKind::Claim => {
+                label(names::JOB_LABEL) == Some(&self.reference.name)
+                    && label(names::APP_LABEL) == Some(names::APP)
+            }
+            _ => controller(&metadata).as_deref() == Some(&self.reference.uid),
+        };
+        if !is_ours {
+            let owner =
+                metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+            let whose = owner.map_or_else(
+                || "it was not made by Trainyard".to_owned(),
+                |owner| format!("it belongs to {} {}", owner.kind, owner.name),
+            );
+            let advice = format!("{whose}: delete or rename it, or give the job another name");
+            return Done::Stopped(Refusal::AlreadyExists, format!("{what} ({advice})"));
+        }
+        let version =
+            metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0);
+        if label(names::MANAGED_BY_LABEL) == Some(names::MANAGED_BY)
+            && label(names::JOB_LABEL) == Some(&self.reference.name)
+        {
+            return Done::Echo(Echo::Reached { kind, name: name.to_owned(), version });
+        }
+        let mut labels: Map<String, Value> =
+            metadata.labels.iter().flatten().map(|(key, value)| (key.clone(), json!(value))).collect();
+        labels.insert(names::MANAGED_BY_LABEL.to_owned(), json!(names::MANAGED_BY));
+        labels.insert(names::JOB_LABEL.to_owned(), json!(self.reference.name));
+        let patch = json!([{"op": "add", "path": "/metadata/labels", "value": labels}]);
+        let target = Target { kind, name: name.to_owned(), uid: metadata.uid.unwrap_or_default() };
+        self.patched(&target, &patch).await
+    }
+
+    async fn delete(&self, target: &Target) -> Done {
+        match self.port.delete(&self.reference, target).await {
+            // Gone, or another object of that name by now: either way this one is no more.
+            Err(Refusal::NotFound | Refusal::Conflict) => Done::Yes,
+            Ok(()) => Done::Echo(Echo::Leaving {
+                kind: target.kind,
+                name: target.name.clone(),
+                uid: target.uid.clone(),
+            }),
+            Err(refusal) => Done::Stopped(refusal, format!("{} {}", target.kind.as_str(), target.name)),
+        }
+    }
+
+    async fn restore(&self, restore: &Restore) -> Done {
+        self.patched(&restore.target, &restore.patch).await
+    }
+
+    async fn patched(&self, target: &Target, patch: &Value) -> Done {
+        match self.port.patch(&self.reference, target, patch).await {
+            Ok(written) => Done::Echo(Echo::Reached {
+                kind: target.kind,
+                name: target.name.clone(),
+                version: written.version,
+            }),
+            Err(Refusal::NotFound) => Done::Yes,
+            Err(refusal) => Done::Stopped(refusal, format!("{} {}", target.kind.as_str(), target.name)),
+        }
+    }
+
+    async fn write_status(&mut self, status: &TrainingJobStatus) {
+        let before = serde_json::to_value(self.job.status.clone().unwrap_or_default()).unwrap_or_default();
+        let after = serde_json::to_value(status).unwrap_or_default();
+        let mut patch = json!({"metadata": {"resourceVersion": self.resource_version}});
+        patch["status"] = difference(&before, &after);
+        match self.port.patch_status(&self.reference, &patch).await {
+            Ok(written) => {
+                self.outcome.status_written = true;
+                self.note(Done::Job(written));
+            }
+            Err(Refusal::Invalid(why)) => {
+                // Our own status does not fit the CRD that is installed: nothing in the job can mend that.
+                self.outcome.fault = Some(format!("the status was refused, is the CRD up to date? {why}"));
+            }
+            Err(refusal) => self.note(Done::Stopped(refusal, "the status".to_owned())),
+        }
+    }
+
+    async fn record(&self, plan: &Plan, now: Timestamp) {
+        let record = |notice| async move {
+            let event = events::of_notice(&self.reference, notice, now);
+            match self.port.record_event(&event).await {
+                Ok(()) | Err(Refusal::AlreadyExists) => {}
+                Err(refusal) => {
+                    tracing::warn!(namespace = %event.job.namespace, trainingjob = %event.job.name, reason = %event.reason, "event not recorded: {refusal}");
+                }
+            }
+        };
+        join_all(plan.notices.iter().map(record)).await;
+    }
+}
+
+/// The merge patch (RFC 7396) that turns one object into another.
+fn difference(before: &Value, after: &Value) -> Value {
+    let (Value::Object(before), Value::Object(after)) = (before, after) else { return after.clone() };
+    let mut patch = Map::new();
+    for name in before.keys().filter(|name| !after.contains_key(*name)) {
+        patch.insert(name.clone(), Value::Null);
+    }
+    for (name, value) in after {
+        match before.get(name) {
+            Some(same) if same == value => {}
+            Some(old) if old.is_object() && value.is_object() => {
+                patch.insert(name.clone(), difference(old, value));
+            }
+            _ => {
+                patch.insert(name.clone(), value.clone());
+            }
+        }
+    }
+    Value::Object(patch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_name_only_what_changed() {
+        let before =
+            json!({"state": "Pending", "gone": 1, "workers": {"active": 0, "desired": 2}, "list": [1]});
+        let after = json!({"state": "Running", "workers": {"active": 2, "desired": 2}, "list": [1]});
+        assert_eq!(
+            difference(&before, &after),
+            json!({"state": "Running", "gone": null, "workers": {"active": 2}})
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! What this process remembers about a job and need not survive it: the writes whose echo it waits for, what was
+//! refused, and how often something went wrong in a row.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use trainyard_plan::{Obstacle, TargetKind};
+
+use crate::cache::{Cache, JobKey};
+
+/// How long the echo of our own write may take before a plan is made without it. Only a watch that lost an
+/// object which was created and deleted while it was down makes us wait this long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A write of ours that the cache must have seen before the next plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Echo {
+    /// The job itself has reached this version.
+    Job(u64),
+    /// An object was created or changed.
+    Reached { kind: TargetKind, name: String, version: u64 },
+    /// An object is gone, or marked for deletion.
+    Leaving { kind: TargetKind, name: String, uid: String },
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    echoes: Vec<Echo>,
+    waiting_since: Option<Instant>,
+    pub(crate) obstacles: Vec<Obstacle>,
+    pub(crate) last_status_write: Option<Timestamp>,
+    /// Failed tries in a row, for the delay until the next.
+    pub(crate) failures: u32,
+    /// Generation for which an unreadable job has been reported.
+    pub(crate) unreadable_reported: Option<i64>,
+    /// When the failure happened from which the job now recovers.
+    pub(crate) recovering_since: Option<Timestamp>,
+}
+
+impl Memory {
+    pub(crate) fn expect(&mut self, echoes: Vec<Echo>) {
+        self.echoes.extend(echoes);
+        self.waiting_since = (!self.echoes.is_empty()).then(Instant::now);
+    }
+
+    /// How much longer to wait for the cache, or nothing when it has caught up with our writes.
+    pub(crate) fn behind(&mut self, cache: &Cache, key: &JobKey) -> Option<Duration> {
+        self.echoes.retain(|echo| !has_arrived(echo, cache, key));
+        if self.echoes.is_empty() {
+            self.waiting_since = None;
+            return None;
+        }
+        let waited = self.waiting_since.get_or_insert_with(Instant::now).elapsed();
+        if waited >= PATIENCE {
+            tracing::warn!(job = %key, echoes = ?self.echoes, "own writes were not seen again; going on without them");
+            self.echoes.clear();
+            self.waiting_since = None;
+            return None;
+        }
+        PATIENCE.checked_sub(waited)
+    }
+}
+
+fn has_arrived(echo: &Echo, cache: &Cache, key: &JobKey) -> bool {
+    match echo {
+        Echo::Job(version) => cache.jobs.has_reached(key, &key.name, *version),
+        Echo::Reached { kind, name, version } => match kind {
+            TargetKind::Pod => cache.pods.has_reached(key, name, *version),
+            TargetKind::Service => cache.services.has_reached(key, name, *version),
+            TargetKind::ConfigMap => cache.config_maps.has_reached(key, name, *version),
+            TargetKind::Claim => cache.claims.has_reached(key, name, *version),
+        },
+        Echo::Leaving { kind, name, uid } => match kind {
+            TargetKind::Pod => cache.pods.named(key, name).is_none_or(|pod| pod.uid != *uid || pod.deleting),
+            TargetKind::Service => {
+                cache.services.named(key, name).is_none_or(|view| view.uid != *uid || view.deleting)
+            }
+            TargetKind::ConfigMap => {
+                cache.config_maps.named(key, name).is_none_or(|view| view.uid != *uid || view.deleting)
+            }
+            TargetKind::Claim => {
+                cache.claims.named(key, name).is_none_or(|claim| claim.uid != *uid || claim.deleting)
+            }
+        },
+    }
+}

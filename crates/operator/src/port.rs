@@ -1,0 +1,275 @@
+//! The narrow way to the cluster: everything that carrying out a plan can do to it.
+//!
+//! Tests put their own port in its place and stop after any write.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::PartialObjectMeta;
+use kube::core::request::Request;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+use tokio::sync::Semaphore;
+use trainyard_api::{TrainingJob, names};
+use trainyard_plan::{Importance, NewObject, Target, TargetKind};
+
+/// Longer than any write takes; after it, the effect is unknown and the next plan finds out.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Which job a call is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobRef {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+}
+
+/// What the API server answered to a write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    pub version: u64,
+    /// The same, as it must be sent back.
+    pub resource_version: String,
+}
+
+/// An event to record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewEvent {
+    pub job: JobRef,
+    /// Made from what happened, so that the same occurrence has the same name.
+    pub name: String,
+    pub importance: Importance,
+    pub reason: String,
+    pub message: String,
+    pub at: Timestamp,
+}
+
+/// Why the API server did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    #[error("it does not exist")]
+    NotFound,
+    #[error("it exists already")]
+    AlreadyExists,
+    #[error("it has changed in the meantime")]
+    Conflict,
+    #[error("{0}")]
+    Quota(String),
+    #[error("{0}")]
+    Forbidden(String),
+    #[error("{0}")]
+    Invalid(String),
+    /// A passing fault: no answer, or an answer that says "later".
+    #[error("{0}")]
+    Passing(String),
+}
+
+/// Everything that can be done to the cluster.
+pub trait Port: Send + Sync {
+    fn create(
+        &self,
+        job: &JobRef,
+        object: &NewObject,
+    ) -> impl Future<Output = Result<Written, Refusal>> + Send;
+    /// Deletes this very object: the uid must match.
+    fn delete(&self, job: &JobRef, target: &Target) -> impl Future<Output = Result<(), Refusal>> + Send;
+    /// JSON patch of one of our objects.
+    fn patch(
+        &self,
+        job: &JobRef,
+        target: &Target,
+        patch: &Value,
+    ) -> impl Future<Output = Result<Written, Refusal>> + Send;
+    /// Merge patch of the job (its finalizers), if it still has this version.
+    fn patch_job(&self, job: &JobRef, patch: &Value)
+    -> impl Future<Output = Result<Written, Refusal>> + Send;
+    /// Merge patch of the job's status.
+    fn patch_status(
+        &self,
+        job: &JobRef,
+        patch: &Value,
+    ) -> impl Future<Output = Result<Written, Refusal>> + Send;
+    fn delete_job(&self, job: &JobRef) -> impl Future<Output = Result<(), Refusal>> + Send;
+    fn record_event(&self, event: &NewEvent) -> impl Future<Output = Result<(), Refusal>> + Send;
+    /// Metadata of an object that stands in our way.
+    fn metadata(
+        &self,
+        job: &JobRef,
+        kind: TargetKind,
+        name: &str,
+    ) -> impl Future<Output = Result<ObjectMeta, Refusal>> + Send;
+}
+
+/// The port to a real API server (or to anything else that speaks its language).
+pub struct KubePort {
+    client: kube::Client,
+    in_flight: Semaphore,
+    instance: String,
+    requests: crate::metrics::Requests,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    metadata: AnswerMetadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AnswerMetadata {
+    resource_version: String,
+}
+
+impl KubePort {
+    pub fn new(client: kube::Client, max_in_flight: usize, instance: &str, metrics: &crate::Metrics) -> Self {
+        Self {
+            client,
+            in_flight: Semaphore::new(max_in_flight.max(1)),
+            instance: instance.to_owned(),
+            requests: metrics.requests(),
+        }
+    }
+
+    async fn send(
+        &self,
+        verb: &'static str,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<String, Refusal> {
+        let request =
+            request.map_err(|error| Refusal::Invalid(format!("the request cannot be built: {error}")))?;
+        // The semaphore is never closed.
+        let _permit = self.in_flight.acquire().await;
+        let answer = tokio::time::timeout(TIMEOUT, self.client.request_text(request)).await;
+        let answer = match answer {
+            Err(_) => Err(Refusal::Passing(format!("no answer to {verb} within {} s", TIMEOUT.as_secs()))),
+            Ok(Err(error)) => Err(refusal(error)),
+            Ok(Ok(text)) => Ok(text),
+        };
+        self.requests.count(verb, answer.as_ref().err());
+        answer
+    }
+
+    async fn write(
+        &self,
+        verb: &'static str,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<Written, Refusal> {
+        let text = self.send(verb, request).await?;
+        let answer: Answer = serde_json::from_str(&text)
+            .map_err(|error| Refusal::Passing(format!("an answer that is no object: {error}")))?;
+        let resource_version = answer.metadata.resource_version;
+        Ok(Written { version: resource_version.parse().unwrap_or(0), resource_version })
+    }
+}
+
+fn refusal(error: kube::Error) -> Refusal {
+    let kube::Error::Api(status) = error else { return Refusal::Passing(error.to_string()) };
+    let message = status.message.clone();
+    match (status.code, status.reason.as_str()) {
+        (404, _) => Refusal::NotFound,
+        (409, "AlreadyExists") => Refusal::AlreadyExists,
+        (409, _) => Refusal::Conflict,
+        (403, _) if message.contains("exceeded quota") => Refusal::Quota(message),
+        (403 | 401, _) => Refusal::Forbidden(message),
+        (400 | 422, _) => Refusal::Invalid(message),
+        _ => Refusal::Passing(message),
+    }
+}
+
+fn url(kind: TargetKind, namespace: &str) -> String {
+    let namespace = Some(namespace);
+    match kind {
+        TargetKind::Pod => Pod::url_path(&(), namespace),
+        TargetKind::Service => Service::url_path(&(), namespace),
+        TargetKind::ConfigMap => ConfigMap::url_path(&(), namespace),
+        TargetKind::Claim => PersistentVolumeClaim::url_path(&(), namespace),
+    }
+}
+
+fn jobs(namespace: &str) -> Request {
+    Request::new(TrainingJob::url_path(&(), Some(namespace)))
+}
+
+fn by_us() -> PatchParams {
+    PatchParams { field_manager: Some(names::MANAGED_BY.to_owned()), ..PatchParams::default() }
+}
+
+fn post() -> PostParams {
+    PostParams { field_manager: Some(names::MANAGED_BY.to_owned()), ..PostParams::default() }
+}
+
+fn only(uid: &str) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
+        ..DeleteParams::background()
+    }
+}
+
+fn json(object: &impl Serialize) -> Result<Vec<u8>, Refusal> {
+    serde_json::to_vec(object).map_err(|error| Refusal::Invalid(error.to_string()))
+}
+
+impl Port for KubePort {
+    async fn create(&self, job: &JobRef, object: &NewObject) -> Result<Written, Refusal> {
+        let body = match object {
+            NewObject::Pod(pod) => json(pod),
+            NewObject::Service(service) => json(service),
+            NewObject::ConfigMap(map) => json(map),
+            NewObject::Claim(claim) => json(claim),
+        }?;
+        self.write("create", Request::new(url(object.kind(), &job.namespace)).create(&post(), body)).await
+    }
+
+    async fn delete(&self, job: &JobRef, target: &Target) -> Result<(), Refusal> {
+        let request = Request::new(url(target.kind, &job.namespace)).delete(&target.name, &only(&target.uid));
+        self.send("delete", request).await.map(drop)
+    }
+
+    async fn patch(&self, job: &JobRef, target: &Target, patch: &Value) -> Result<Written, Refusal> {
+        let url = url(target.kind, &job.namespace);
+        // The patch type's own Rust form would parse the operations only to print them again.
+        let request =
+            Request::new(url).patch(&target.name, &by_us(), &Patch::Merge(())).map(|mut request| {
+                request.headers_mut().insert(
+                    http::header::CONTENT_TYPE,
+                    http::HeaderValue::from_static("application/json-patch+json"),
+                );
+                *request.body_mut() = patch.to_string().into_bytes();
+                request
+            });
+        self.write("patch", request).await
+    }
+
+    async fn patch_job(&self, job: &JobRef, patch: &Value) -> Result<Written, Refusal> {
+        self.write("patch", jobs(&job.namespace).patch(&job.name, &by_us(), &Patch::Merge(patch))).await
+    }
+
+    async fn patch_status(&self, job: &JobRef, patch: &Value) -> Result<Written, Refusal> {
+        let request =
+            jobs(&job.namespace).patch_subresource("status", &job.name, &by_us(), &Patch::Merge(patch));
+        self.write("patch_status", request).await
+    }
+
+    async fn delete_job(&self, job: &JobRef) -> Result<(), Refusal> {
+        self.send("delete", jobs(&job.namespace).delete(&job.name, &only(&job.uid))).await.map(drop)
+    }
+
+    async fn record_event(&self, event: &NewEvent) -> Result<(), Refusal> {
+        let body = json(&crate::events::to_kubernetes(event, &self.instance))?;
+        let request = Request::new(Event::url_path(&(), Some(&event.job.namespace))).create(&post(), body);
+        self.send("event", request).await.map(drop)
+    }
+
+    async fn metadata(&self, job: &JobRef, kind: TargetKind, name: &str) -> Result<ObjectMeta, Refusal> {
+        let request = Request::new(url(kind, &job.namespace)).get_metadata(name, &GetParams::default());
+        let text = self.send("get", request).await?;
+        let object: PartialObjectMeta<Pod> = serde_json::from_str(&text)
+            .map_err(|error| Refusal::Passing(format!("an answer that is no object: {error}")))?;
+        Ok(object.metadata)
+    }
+}

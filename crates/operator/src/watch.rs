@@ -1,0 +1,197 @@
+//! Watches: they keep the cache true and tell the queue whom the news is about.
+//!
+//! Selected by label on the server's side, so that other people's pods cost nothing. A watch that breaks comes back by
+//! itself, with a delay that grows up to a few seconds, and starts over with a full list when it has to.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, pin_mut};
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use trainyard_api::{TrainingJob, names};
+
+use crate::cache::{Cache, Job, JobKey, Shelf};
+use crate::driver::Shared;
+use crate::views::{SlimClaim, SlimConfigMap, SlimPod, SlimService, Viewed};
+
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const LAST_DELAY: Duration = Duration::from_secs(5);
+
+/// The kinds that are watched; the operator is ready when each has been listed once.
+pub(crate) const KINDS: [&str; 5] =
+    ["trainingjobs", "pods", "services", "configmaps", "persistentvolumeclaims"];
+
+/// Starts all watches.
+pub(crate) fn start(shared: &Arc<Shared>, client: &kube::Client) -> Vec<tokio::task::JoinHandle<()>> {
+    let spawn_children = [
+        tokio::spawn(follow_children::<SlimPod>(shared.clone(), client.clone(), 1, |cache| &mut cache.pods)),
+        tokio::spawn(follow_children::<SlimService>(shared.clone(), client.clone(), 2, |cache| {
+            &mut cache.services
+        })),
+        tokio::spawn(follow_children::<SlimConfigMap>(shared.clone(), client.clone(), 3, |cache| {
+            &mut cache.config_maps
+        })),
+        tokio::spawn(follow_children::<SlimClaim>(shared.clone(), client.clone(), 4, |cache| {
+            &mut cache.claims
+        })),
+    ];
+    let mut tasks = vec![tokio::spawn(follow_jobs(shared.clone(), client.clone()))];
+    tasks.extend(spawn_children);
+    tasks
+}
+
+async fn follow_jobs(shared: Arc<Shared>, client: kube::Client) {
+    let api: Api<DeserializeGuard<TrainingJob>> = scoped(&shared, client);
+    // One bad object must not stop the others: the guard keeps what does not parse apart.
+    follow(shared, api, watcher::Config::default(), 0, |cache, event| {
+        apply(&mut cache.jobs, event, |DeserializeGuard(job)| match job {
+            Ok(mut job) => {
+                job.metadata.managed_fields = None;
+                if let Some(annotations) = &mut job.metadata.annotations {
+                    annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+                }
+                Job::Read(Arc::new(job))
+            }
+            Err(invalid) => Job::Unreadable {
+                uid: invalid.metadata.uid.unwrap_or_default(),
+                generation: invalid.metadata.generation.unwrap_or_default(),
+                error: invalid.error,
+            },
+        })
+    })
+    .await;
+}
+
+async fn follow_children<K>(
+    shared: Arc<Shared>,
+    client: kube::Client,
+    kind: usize,
+    shelf: fn(&mut Cache) -> &mut Shelf<K::View>,
+) where
+    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+        + Viewed
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+    K::View: Send,
+{
+    let api: Api<K> = scoped(&shared, client);
+    let selector = format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY);
+    follow(shared, api, watcher::Config::default().labels(&selector), kind, move |cache, event| {
+        apply(shelf(cache), event, Viewed::view)
+    })
+    .await;
+}
+
+fn scoped<K>(shared: &Shared, client: kube::Client) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+{
+    match &shared.config.namespace {
+        Some(namespace) => Api::namespaced(client, namespace),
+        None => Api::all(client),
+    }
+}
+
+/// Puts one event into the cache and says whom it is about.
+fn apply<K: Resource<DynamicType = ()>, T>(
+    shelf: &mut Shelf<T>,
+    event: Event<K>,
+    view: impl Fn(K) -> T,
+) -> Vec<JobKey> {
+    let key = |object: &K| {
+        let metadata = object.meta();
+        if K::plural(&()) == names::PLURAL { JobKey::of_job(metadata) } else { JobKey::of_child(metadata) }
+    };
+    match event {
+        Event::Init => {
+            shelf.begin_pass();
+            Vec::new()
+        }
+        Event::InitDone => shelf.end_pass(),
+        Event::Apply(object) | Event::InitApply(object) => {
+            let Some(key) = key(&object) else { return Vec::new() };
+            let mut metadata = object.meta().clone();
+            metadata.managed_fields = None;
+            shelf.put(key.clone(), &metadata, view(object));
+            vec![key]
+        }
+        Event::Delete(object) => {
+            let Some(key) = key(&object) else { return Vec::new() };
+            shelf.remove(&key, object.meta());
+            vec![key]
+        }
+    }
+}
+
+async fn follow<K>(
+    shared: Arc<Shared>,
+    api: Api<K>,
+    config: watcher::Config,
+    kind: usize,
+    apply: impl Fn(&mut Cache, Event<K>) -> Vec<JobKey>,
+) where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    // Small pages: the first list of a large cluster must not need more memory than the cache itself.
+    let stream = watcher::watcher(api, config.page_size(100));
+    pin_mut!(stream);
+    let mut delay = FIRST_DELAY;
+    let mut broken = false;
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(event) => {
+                if broken {
+                    tracing::info!(kind = KINDS[kind], "watch is back");
+                }
+                (delay, broken) = (FIRST_DELAY, false);
+                let listed = matches!(event, Event::InitDone);
+                let affected = shared.with_cache(|cache| apply(cache, event));
+                for key in affected {
+                    shared.queue.add(key);
+                }
+                if listed {
+                    shared.listed(kind);
+                }
+            }
+            Err(error) => {
+                shared.metrics.watch_failed(KINDS[kind]);
+                if !broken {
+                    tracing::warn!(
+                        kind = KINDS[kind],
+                        "watch broke, trying again: {}",
+                        explained(kind, &error)
+                    );
+                }
+                broken = true;
+                // The stream asks the API server again only when it is polled.
+                tokio::time::sleep(delay).await;
+                delay = (delay * 2).min(LAST_DELAY);
+            }
+        }
+    }
+}
+
+fn explained(kind: usize, error: &watcher::Error) -> String {
+    let api = match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => Some(status),
+        watcher::Error::WatchError(status) => Some(status),
+        _ => None,
+    };
+    match api {
+        Some(status) if status.code == 404 && kind == 0 => {
+            "the API server does not know TrainingJob: apply the CRD first (trainyard crds | kubectl apply -f -)".to_owned()
+        }
+        Some(status) if status.code == 403 => {
+            format!("{} (the operator needs get, list and watch on {})", status.message, KINDS[kind])
+        }
+        _ => error.to_string(),
+    }
+}
