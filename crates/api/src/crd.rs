@@ -73,7 +73,8 @@ fn without_nulls(schema: &mut JSONSchemaProps) {
 
 fn subresources(replicas_path: &str) -> CustomResourceSubresources {
     CustomResourceSubresources {
-        status: Some(CustomResourceSubresourceStatus::default()),
+        // Its default is null, which the API server takes for "none".
+        status: Some(CustomResourceSubresourceStatus(serde_json::json!({}))),
         scale: Some(CustomResourceSubresourceScale {
             spec_replicas_path: replicas_path.to_owned(),
             status_replicas_path: ".status.replicas".to_owned(),

@@ -44,6 +44,7 @@ impl Binaries {
         // Whoever held the lock before may have built them.
         let missing = binaries.missing();
         if !missing.is_empty() {
+            go(&binaries.dir, &["version"])?;
             progress(&format!(
                 "building {} into {} (once; all five take 7 to 10 minutes on two cores)",
                 missing.join(", "),
@@ -62,6 +63,10 @@ impl Binaries {
     /// Where a binary is: `etcd`, `kube-apiserver`, `kube-controller-manager`, `kube-scheduler` or `kubectl`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     fn missing(&self) -> Vec<&'static str> {

@@ -1,6 +1,8 @@
 //! One control plane: etcd and the API server, usually the controller manager and the scheduler
 //! too, in a directory of its own and on loopback ports of its own.
 
+mod flags;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,21 +15,15 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use crate::pki::Pki;
-use crate::process::{Component, Port, Workspace, argv, write_private};
+use crate::process::{Component, Port, Workspace, argv};
 use crate::volumes::Volumes;
 use crate::{Binaries, Error, HollowNodes, Kubectl, Script};
 
 /// How often readiness is looked at, and for how long: a loaded machine gets its time.
 const POLL: Duration = Duration::from_millis(25);
 const PATIENCE: Duration = Duration::from_mins(2);
-
-/// The endpoint of the `kubernetes` service must not be a loopback address, or the API server
-/// refuses its own object. Nothing ever connects to this one, out of a range kept for examples.
-const ADVERTISED: &str = "203.0.113.1";
-
-/// Requests per second that the controller manager and the scheduler allow themselves. With the
-/// upstream defaults (20 and 50) they would be what a load test measures.
-const CLIENT_QPS: u32 = 1000;
+/// How long one answer may take while the other components are to be looked at too.
+const ANSWER: Duration = Duration::from_secs(5);
 
 const API_SERVER: &str = "kube-apiserver";
 const MANAGER: &str = "kube-controller-manager";
@@ -101,10 +97,6 @@ impl Builder {
                 Err(error)
             }
         }
-    }
-
-    fn gates(&self) -> Option<String> {
-        (!self.feature_gates.is_empty()).then(|| format!("--feature-gates={}", self.feature_gates.join(",")))
     }
 }
 
@@ -244,7 +236,7 @@ impl TestCluster {
             manager: None,
             api_server: None,
             etcd: None,
-            volumes: options.controllers.then(|| Volumes::new(&dir)).transpose()?,
+            volumes: options.controllers.then(|| Volumes::new(&dir, binaries.dir())).transpose()?,
             workspace,
             api_port: Port::reserve()?,
             etcd_port: Port::reserve()?,
@@ -282,7 +274,8 @@ impl TestCluster {
             })
             .await?;
         }
-        Ok(())
+        // The scheduler serves nothing to ask for; at least it must not have ended.
+        self.components().try_for_each(Component::check)
     }
 
     async fn wait_for_api_server(&mut self) -> Result<(), Error> {
@@ -328,14 +321,13 @@ impl TestCluster {
     {
         let start = Instant::now();
         loop {
-            let last = match done().await {
-                Ok(true) => return Ok(()),
-                Ok(false) => None,
-                Err(error) => Some(error.to_string()),
+            let last = match tokio::time::timeout(ANSWER, done()).await {
+                Ok(Ok(true)) => return Ok(()),
+                Ok(Ok(false)) => None,
+                Ok(Err(error)) => Some(error.to_string()),
+                Err(_) => Some("none".into()),
             };
-            for component in self.components() {
-                component.check()?;
-            }
+            self.components().try_for_each(Component::check)?;
             if start.elapsed() > PATIENCE {
                 let component =
                     self.components().find(|c| c.name() == name).ok_or(Error::NotRunning(name))?;
@@ -368,86 +360,6 @@ impl TestCluster {
         }
         Component::start(name, &command, self.dir().join("logs").join(format!("{name}.log")))
     }
-
-    fn etcd_flags(&self) -> Vec<String> {
-        let clients = format!("http://127.0.0.1:{}", self.etcd_port.number());
-        vec![
-            format!("--data-dir={}", self.dir().join("etcd").display()),
-            format!("--listen-client-urls={clients}"),
-            format!("--advertise-client-urls={clients}"),
-            "--socket-reuse-port=true".into(),
-            // It is alone: any port will do for peers that never come.
-            "--listen-peer-urls=http://127.0.0.1:0".into(),
-            "--unsafe-no-fsync".into(),
-            "--quota-backend-bytes=8589934592".into(),
-            "--log-level=warn".into(),
-        ]
-    }
-
-    fn api_server_flags(&self) -> Vec<String> {
-        let file = |flag: &str, name: &str| format!("--{flag}={}", self.pki.path(name).display());
-        let mut flags = vec![
-            format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port.number()),
-            "--bind-address=127.0.0.1".into(),
-            format!("--secure-port={}", self.api_port.number()),
-            "--permit-port-sharing=true".into(),
-            format!("--advertise-address={ADVERTISED}"),
-            file("tls-cert-file", "apiserver.crt"),
-            file("tls-private-key-file", "apiserver.key"),
-            file("client-ca-file", "ca.crt"),
-            "--authorization-mode=Node,RBAC".into(),
-            "--service-account-issuer=https://kubernetes.default.svc".into(),
-            file("service-account-key-file", "service-accounts.pub"),
-            file("service-account-signing-key-file", "service-accounts.key"),
-            "--service-cluster-ip-range=10.96.0.0/16".into(),
-            "--allow-privileged=true".into(),
-            "--profiling=false".into(),
-        ];
-        if !self.options.controllers {
-            flags.push("--disable-admission-plugins=ServiceAccount".into());
-        }
-        flags.extend(self.options.gates());
-        flags.extend(self.options.api_server_args.iter().cloned());
-        flags
-    }
-
-    fn manager_flags(&self) -> Vec<String> {
-        let file = |flag: &str, name: &str| format!("--{flag}={}", self.pki.path(name).display());
-        let mut flags = vec![
-            file("kubeconfig", "manager.kubeconfig"),
-            // Nobody asks it anything.
-            "--secure-port=0".into(),
-            "--leader-elect=false".into(),
-            "--use-service-account-credentials=true".into(),
-            file("service-account-private-key-file", "service-accounts.key"),
-            file("root-ca-file", "ca.crt"),
-            format!("--kube-api-qps={CLIENT_QPS}"),
-            format!("--kube-api-burst={}", 2 * CLIENT_QPS),
-            "--enable-hostpath-provisioner=true".into(),
-            "--node-monitor-period=1s".into(),
-        ];
-        flags.extend(self.options.gates());
-        flags.extend(self.options.manager_args.iter().cloned());
-        flags
-    }
-
-    fn scheduler_flags(&self) -> Result<Vec<String>, Error> {
-        let config = serde_json::json!({
-            "apiVersion": "kubescheduler.config.k8s.io/v1",
-            "kind": "KubeSchedulerConfiguration",
-            "leaderElection": {"leaderElect": false},
-            "clientConnection": {
-                "kubeconfig": self.pki.path("scheduler.kubeconfig"),
-                "qps": CLIENT_QPS,
-                "burst": 2 * CLIENT_QPS,
-            },
-        });
-        let file = self.dir().join("scheduler.json");
-        write_private(&file, &config.to_string())?;
-        let mut flags = vec![format!("--config={}", file.display()), "--secure-port=0".into()];
-        flags.extend(self.options.gates());
-        Ok(flags)
-    }
 }
 
 /// An absolute directory without symbolic links, since paths in it are compared with others.
@@ -476,4 +388,23 @@ async fn ready(client: &Client) -> Result<bool, kube::Error> {
         .get("readyz", &GetParams::default())
         .map_err(kube::Error::BuildRequest)?;
     client.request_text(request).await.map(|_| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_can_be_started_from_any_task() {
+        fn sendable<T: Send>(_: &T) {}
+        sendable(&TestCluster::builder().start());
+    }
+
+    #[test]
+    fn a_directory_with_something_in_it_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(make_dir(Some(dir.path())).unwrap(), dir.path().canonicalize().unwrap());
+        std::fs::write(dir.path().join("precious"), "").unwrap();
+        assert!(matches!(make_dir(Some(dir.path())), Err(Error::DirectoryInUse(_))));
+    }
 }

@@ -169,7 +169,8 @@ impl HollowNodes {
         *self.yard.script.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(script);
     }
 
-    /// Makes all containers of a pod end now. Returns when its status says so.
+    /// Makes all containers of a pod end now, also of one that is being deleted. Returns when its
+    /// status says so.
     pub async fn end_pod(
         &self,
         namespace: &str,

@@ -19,6 +19,7 @@ pub use cluster::{Builder, TestCluster};
 pub use error::Error;
 pub use hollow::{HollowNodes, Script, Then};
 pub use kubectl::{Kubectl, KubectlOutput};
+pub use process::Component;
 
 /// The environment variable that turns tests against a real cluster on.
 pub const ENABLE: &str = "TRAINYARD_CLUSTER_TESTS";

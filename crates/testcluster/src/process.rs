@@ -36,9 +36,9 @@ for _ in 1 2 3 4 5 6 7 8 9 10; do
 done
 "#;
 
-/// One running part of the control plane.
+/// A running process on a leash: a part of the control plane, or a program under test.
 #[derive(Debug)]
-pub(crate) struct Component {
+pub struct Component {
     name: &'static str,
     child: Child,
     leash: Option<ChildStdin>,
@@ -47,7 +47,7 @@ pub(crate) struct Component {
 
 impl Component {
     /// Starts `argv` with its output appended to `log`.
-    pub(crate) fn start(name: &'static str, argv: &[OsString], log: PathBuf) -> Result<Self, Error> {
+    pub fn start(name: &'static str, argv: &[OsString], log: PathBuf) -> Result<Self, Error> {
         let output = OpenOptions::new()
             .create(true)
             .append(true)
@@ -65,16 +65,16 @@ impl Component {
         Ok(Self { name, child, leash, log })
     }
 
-    pub(crate) fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         self.name
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// An error with the end of the log when the component is no longer there.
-    pub(crate) fn check(&mut self) -> Result<(), Error> {
+    pub fn check(&mut self) -> Result<(), Error> {
         let status = self.child.try_wait().map_err(Error::io("wait for", self.name))?;
         let Some(status) = status else { return Ok(()) };
         self.release();
@@ -86,12 +86,12 @@ impl Component {
         })
     }
 
-    pub(crate) fn log(&self) -> &Path {
+    pub fn log(&self) -> &Path {
         &self.log
     }
 
     /// The last lines of the log, shortened to what fits a terminal.
-    pub(crate) fn tail(&self) -> String {
+    pub fn tail(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
@@ -100,7 +100,7 @@ impl Component {
     }
 
     /// Ends the component at once: nothing that it holds is kept, so it is not asked politely.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         // Failing means that it has ended already.
         let _ = self.child.kill();
         // Before the wait: until then no other process can get this id, so a watcher that sees

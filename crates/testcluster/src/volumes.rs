@@ -5,7 +5,7 @@
 //! Elsewhere they land in the real `/tmp`, empty (hollow nodes mount nothing), and are swept.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
@@ -14,11 +14,17 @@ use crate::Error;
 const SHARED_TMP: &str = "/tmp";
 const PROVISIONED: &str = "/tmp/hostpath_pv";
 
-/// `$1` becomes `/tmp`; `$2` inside it, if any, is where `$3` stays visible under its own path.
+/// `$1` becomes `/tmp`. Then come pairs: a directory, and where below `$1` it stays visible under
+/// its own path; then `--` and the command.
 const PRIVATE: &str = r#"
-if [ -n "$2" ]; then mount --bind "$3" "$2" || exit; fi
-mount --rbind "$1" /tmp || exit
-shift 3
+tmp=$1
+shift
+while [ "$1" != -- ]; do
+    mount --bind "$1" "$2" || exit
+    shift 2
+done
+shift
+mount --rbind "$tmp" /tmp || exit
 exec "$@"
 "#;
 
@@ -36,8 +42,9 @@ pub(crate) enum Volumes {
 pub(crate) struct Sweep(SystemTime);
 
 impl Volumes {
-    pub(crate) fn new(cluster: &Path) -> Result<Self, Error> {
-        let prefix = private(cluster)?;
+    /// `binaries` is where the controller manager itself is.
+    pub(crate) fn new(cluster: &Path, binaries: &Path) -> Result<Self, Error> {
+        let prefix = private(cluster, binaries)?;
         let permitted = prefix.iter().map(OsString::as_os_str).collect::<Vec<_>>().split_first().is_some_and(
             |(program, args)| {
                 Command::new(program)
@@ -61,12 +68,18 @@ impl Volumes {
     }
 }
 
-fn private(cluster: &Path) -> Result<Vec<OsString>, Error> {
+fn private(cluster: &Path, binaries: &Path) -> Result<Vec<OsString>, Error> {
     let tmp = cluster.join("tmp");
-    // The cluster's own files are usually below /tmp, and are needed inside too.
-    let inside: PathBuf = cluster.strip_prefix(SHARED_TMP).map(|rest| tmp.join(rest)).unwrap_or_default();
-    for dir in [&tmp, &inside].into_iter().filter(|dir| !dir.as_os_str().is_empty()) {
-        std::fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+    std::fs::create_dir_all(&tmp).map_err(Error::io("create", &tmp))?;
+    // What is needed inside is often below /tmp itself.
+    let mut visible = Vec::new();
+    for dir in [cluster, binaries] {
+        let dir = dir.canonicalize().map_err(Error::io("find", dir))?;
+        if let Ok(rest) = dir.strip_prefix(SHARED_TMP) {
+            let inside = tmp.join(rest);
+            std::fs::create_dir_all(&inside).map_err(Error::io("create", &inside))?;
+            visible.extend([dir.into_os_string(), inside.into_os_string()]);
+        }
     }
     // Inside a user namespace anybody may mount; where we are root already, that one may be
     // forbidden while a plain mount namespace is not.
@@ -77,7 +90,9 @@ fn private(cluster: &Path) -> Result<Vec<OsString>, Error> {
         ["unshare", "--mount", "--propagation", "private"].map(OsString::from).into();
     prefix.extend(user.iter().map(OsString::from));
     prefix.extend(["sh", "-c", PRIVATE, "sh"].map(OsString::from));
-    prefix.extend([tmp.into_os_string(), inside.into_os_string(), cluster.as_os_str().to_owned()]);
+    prefix.push(tmp.into_os_string());
+    prefix.extend(visible);
+    prefix.push("--".into());
     Ok(prefix)
 }
 

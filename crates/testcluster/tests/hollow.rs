@@ -45,7 +45,7 @@ async fn cluster() -> (&'static TestCluster, &'static HollowNodes) {
 fn pod(name: &str, extra: &str) -> String {
     format!(
         "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{restartPolicy: Never, \
-         containers: [{{name: main, image: \"registry.invalid/main:1\"}}], {extra}}}}}"
+         containers: [{{name: main, image: none}}], {extra}}}}}"
     )
 }
 

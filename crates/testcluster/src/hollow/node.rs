@@ -22,7 +22,6 @@ const LABEL: &str = "trainyard.test/hollow";
 const LEASES: &str = "kube-node-lease";
 /// As a kubelet does by default.
 const LEASE_SECONDS: i32 = 40;
-const RENEW_EVERY: Duration = Duration::from_secs(10);
 /// On the loopback interface and closed: asking for logs is refused at once instead of hanging.
 pub(super) const ADDRESS: &str = "127.0.0.1";
 const CLOSED_PORT: u16 = 1;
@@ -39,19 +38,26 @@ pub(super) async fn register(
     let nodes: Api<Node> = Api::all(client.clone());
     let taken: BTreeSet<String> =
         nodes.list_metadata(&ListParams::default()).await?.items.iter().map(ResourceExt::name_any).collect();
-    let free = (0..).map(|number| format!("hollow-{number}")).filter(|name| !taken.contains(name));
-    futures::stream::iter(free.take(count))
-        .map(|name| register_one(client, name, &amounts))
-        .buffered(PARALLEL_REQUESTS)
-        .try_collect()
-        .await
+    let mut free = (0..).map(|number| format!("hollow-{number}")).filter(|name| !taken.contains(name));
+    let mut registered = Vec::new();
+    while registered.len() < count {
+        let names: Vec<String> = free.by_ref().take(count - registered.len()).collect();
+        let more: Vec<Option<String>> = futures::stream::iter(names)
+            .map(|name| register_one(client, name, &amounts))
+            .buffered(PARALLEL_REQUESTS)
+            .try_collect()
+            .await?;
+        registered.extend(more.into_iter().flatten());
+    }
+    Ok(registered)
 }
 
+/// `None` when somebody else took the name meanwhile.
 async fn register_one(
     client: &Client,
     name: String,
     amounts: &BTreeMap<&str, &str>,
-) -> Result<String, Error> {
+) -> Result<Option<String>, Error> {
     let mut status = json!({
         "capacity": amounts,
         "allocatable": amounts,
@@ -79,10 +85,13 @@ async fn register_one(
         "status": status,
     });
     let node: Node = serde_json::from_value(node).map_err(kube::Error::SerdeError)?;
-    let node = Api::all(client.clone()).create(&PostParams::default(), &node).await?;
+    let node = match Api::all(client.clone()).create(&PostParams::default(), &node).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(None),
+        other => other?,
+    };
     // A node without a lease counts as alive from its creation on; the first renewal makes it.
     renew(client, &node).await?;
-    Ok(name)
+    Ok(Some(name))
 }
 
 fn conditions() -> Value {
@@ -148,7 +157,11 @@ async fn renew(client: &Client, node: &Node) -> Result<(), kube::Error> {
 pub(super) async fn keep_ready(yard: Arc<Yard>) {
     let nodes: Api<Node> = Api::all(yard.client.clone());
     let ours = ListParams::default().labels(LABEL);
-    let mut round = tokio::time::interval(RENEW_EVERY);
+    // A kubelet's every ten seconds for a hundred nodes; oftener for a few, so that tests can use
+    // a short grace period.
+    let count = u32::try_from(yard.nodes.len()).unwrap_or(u32::MAX);
+    let pause = Duration::from_millis(100).saturating_mul(count);
+    let mut round = tokio::time::interval(pause.clamp(Duration::from_secs(1), Duration::from_secs(10)));
     round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         round.tick().await;

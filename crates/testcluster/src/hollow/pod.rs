@@ -60,21 +60,28 @@ impl Walker {
     pub(super) async fn walk(mut self) {
         self.live().await;
         // Here it is being deleted.
-        tokio::time::sleep(self.script.stop_after).await;
         if !self.life.ended() {
-            let code = self.script.stop_code;
-            let stage = if self.life.started() {
-                Stage::Ended { code, reason: None, message: None }
-            } else {
-                Stage::Ended {
-                    code: 137,
-                    reason: Some("ContainerStatusUnknown".into()),
-                    message: Some("The container could not be located when the pod was terminated".into()),
-                }
+            let scripted = self.stopped();
+            let end = tokio::select! {
+                Some(ordered) = self.orders.recv() => ordered,
+                () = tokio::time::sleep(self.script.stop_after) => scripted,
             };
-            self.report(&stage).await;
+            self.finish(end).await;
         }
         self.delete().await;
+    }
+
+    /// How its containers end when it is deleted.
+    fn stopped(&self) -> End {
+        if self.life.started() {
+            return End { code: self.script.stop_code, reason: None, message: None, done: None };
+        }
+        End {
+            code: 137,
+            reason: Some("ContainerStatusUnknown".into()),
+            message: Some("The container could not be located when the pod was terminated".into()),
+            done: None,
+        }
     }
 
     /// Until the pod is deleted.

@@ -252,3 +252,93 @@ fn container_status(pod: &Pod, container: &Container, state: &Value) -> Value {
 fn now() -> Time {
     Time(Timestamp::now())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> Pod {
+        let pod = json!({
+            "metadata": {"name": "p", "uid": "u", "generation": 3},
+            "spec": {
+                "initContainers": [{"name": "prepare", "image": "i"}, {"name": "log", "image": "i", "restartPolicy": "Always"}],
+                "containers": [{"name": "main", "image": "i"}],
+            },
+        });
+        serde_json::from_value(pod).unwrap()
+    }
+
+    /// State and readiness of every container, in order, and the value of two conditions.
+    fn summary(patch: &Value) -> String {
+        let status = &patch["status"];
+        let containers = ["initContainerStatuses", "containerStatuses"].into_iter().flat_map(|list| {
+            status[list].as_array().unwrap().iter().map(|container| {
+                let state = container["state"].as_object().unwrap().keys().next().unwrap().clone();
+                if container["ready"] == true { format!("{state}+") } else { state }
+            })
+        });
+        let containers = containers.collect::<Vec<_>>().join(" ");
+        let condition = |kind| {
+            let all = status["conditions"].as_array().unwrap();
+            all.iter().find(|condition| condition["type"] == kind).unwrap()["status"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        let phase = status["phase"].as_str().unwrap();
+        format!(
+            "{phase}: {containers}, initialized {}, ready {}",
+            condition("Initialized"),
+            condition("Ready")
+        )
+    }
+
+    #[test]
+    fn a_pod_looks_as_if_a_kubelet_ran_it() {
+        let pod = pod();
+        let mut life = Life::of(&pod, Ipv4Addr::LOCALHOST);
+        let mut enter = |stage| summary(&life.enter(&pod, &stage));
+        assert_eq!(
+            enter(Stage::Creating),
+            "Pending: waiting waiting waiting, initialized False, ready False"
+        );
+        assert_eq!(
+            enter(Stage::Running),
+            "Running: terminated+ running+ running+, initialized True, ready True"
+        );
+        assert_eq!(
+            enter(Stage::Ended { code: 1, reason: None, message: None }),
+            "Failed: terminated+ terminated terminated, initialized True, ready False"
+        );
+    }
+
+    #[test]
+    fn a_condition_keeps_the_time_of_its_last_change() {
+        let pod = pod();
+        let mut life = Life::of(&pod, Ipv4Addr::LOCALHOST);
+        let time = |patch: &Value, kind| {
+            let all = patch["status"]["conditions"].as_array().unwrap();
+            all.iter().find(|condition| condition["type"] == kind).unwrap()["lastTransitionTime"].clone()
+        };
+        life.enter(&pod, &Stage::Running);
+        let long_ago = Time(Timestamp::UNIX_EPOCH);
+        for (_, changed) in life.conditions.values_mut() {
+            *changed = long_ago.clone();
+        }
+        let end = life.enter(&pod, &Stage::Ended { code: 0, reason: None, message: None });
+        assert_eq!(time(&end, "Initialized"), json!(long_ago));
+        assert_ne!(time(&end, "Ready"), json!(long_ago));
+    }
+
+    #[test]
+    fn a_pod_is_picked_up_where_it_was() {
+        let mut pod = pod();
+        let mut life = Life::of(&pod, Ipv4Addr::new(100, 64, 0, 9));
+        assert!(!life.started() && !life.ended());
+        let patch = life.enter(&pod, &Stage::Running);
+        pod.status = serde_json::from_value(patch["status"].clone()).unwrap();
+        let again = Life::of(&pod, Ipv4Addr::LOCALHOST);
+        assert!(again.started() && !again.ended());
+        assert_eq!(again.address, Ipv4Addr::new(100, 64, 0, 9));
+    }
+}

@@ -1,0 +1,11 @@
+//! Trainyard on a real Kubernetes: the real binary, the real kubectl, real etcd, API server, controller manager and
+//! scheduler. Nodes are hollow: they walk pods through their phases as each test says.
+//!
+//! `cargo xtask test --cluster` runs these; without it each says that it was skipped.
+
+mod crash;
+mod life;
+mod load;
+mod pages;
+mod refused;
+mod support;
