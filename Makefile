@@ -10,7 +10,6 @@ CONTAINER_TOOL ?= docker
 
 BASE := kubernetes/base
 CRD := $(BASE)/trainingjob-crd.yaml
-CRD_COPY := config/crd/bases/ml.example.com_trainingjobs.yaml
 NAMESPACE := trainingjob-system
 # The image that $(BASE)/deployment.yaml names.
 BASE_IMG := trainingjob-operator:latest
@@ -28,10 +27,7 @@ generate: manifests ## Everything that is generated from the types (the same as 
 
 .PHONY: manifests
 manifests: ## Write the CRD from the Rust types
-	@mkdir -p $(dir $(CRD_COPY))
-	$(CARGO) run -q -p trainyard -- crds > $(CRD).new || { rm -f $(CRD).new; exit 1; }
-	mv $(CRD).new $(CRD)
-	cp $(CRD) $(CRD_COPY)
+	$(CARGO) xtask manifests
 
 .PHONY: fmt
 fmt: ## Format the code

@@ -593,6 +593,11 @@ impl TrainingJobSpec {
         })
     }
 
+    /// What the user calls the GPUs of a worker in this job.
+    pub fn gpu_count_field(&self) -> &'static str {
+        if self.gpu_per_worker.is_some() { "gpuPerWorker" } else { "gpusPerWorker" }
+    }
+
     pub fn procs_per_worker(&self) -> i32 {
         self.procs_per_worker.unwrap_or_else(|| self.gpus_per_worker().max(1))
     }

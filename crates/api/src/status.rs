@@ -208,6 +208,18 @@ pub struct WorkerCounts {
     pub pending: i32,
 }
 
+impl WorkerCounts {
+    /// One more in this phase.
+    pub fn add(&mut self, phase: Phase) {
+        *match phase {
+            Phase::Pending => &mut self.pending,
+            Phase::Running => &mut self.active,
+            Phase::Succeeded => &mut self.succeeded,
+            Phase::Failed => &mut self.failed,
+        } += 1;
+    }
+}
+
 /// One pod of the current attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -258,7 +270,7 @@ pub struct Restarts {
 
 impl Restarts {
     pub fn total(&self) -> i32 {
-        self.application + self.disruption + self.rescale + self.update
+        [self.disruption, self.rescale, self.update].into_iter().fold(self.application, i32::saturating_add)
     }
 }
 

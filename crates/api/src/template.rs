@@ -6,6 +6,7 @@
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::Value;
 
+use crate::names::CONTAINER;
 use crate::problem::{FieldPath, Problem};
 use crate::schema::nearest;
 
@@ -56,6 +57,12 @@ pub fn template_problems(template: &Value, path: &FieldPath) -> Vec<Problem> {
             "cannot be part of a template: use kubectl debug on a running pod",
         ));
     }
+    if loses_training_container(template) {
+        problems.push(Problem::error(
+            path.key("spec").key("containers"),
+            format!("must keep the training container: change {CONTAINER} by its name, do not remove it"),
+        ));
+    }
     for (list, key) in KEYED_LISTS {
         for (index, item) in field(list).and_then(Value::as_array).into_iter().flatten().enumerate() {
             let directive = item.get("$patch").is_some();
@@ -68,6 +75,22 @@ pub fn template_problems(template: &Value, path: &FieldPath) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// Whether a directive or a null takes the training container, or all that holds it, out of the pod.
+fn loses_training_container(template: &Value) -> bool {
+    let replaced = |value: &Value| value.get("$patch").is_some_and(|patch| patch != "merge");
+    let is_training = |item: &&Value| item.get("name").is_some_and(|name| name == CONTAINER);
+    let spec = template.get("spec");
+    let containers = spec.and_then(|spec| spec.get("containers"));
+    let items = containers.and_then(Value::as_array);
+    replaced(template)
+        || spec.is_some_and(|spec| spec.is_null() || replaced(spec))
+        || containers.is_some_and(Value::is_null)
+        || items.into_iter().flatten().any(|item| {
+            let named = item.get("name").is_some();
+            replaced(item) && (is_training(&item) || !named)
+        })
 }
 
 /// Removes `$patch`, which steers the merge and is no field. Other directives are not known here, and are
@@ -161,6 +184,21 @@ mod tests {
             },
         });
         assert_eq!(problems(&template), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_training_container_stays() {
+        for template in [
+            json!({"spec": {"containers": [{"name": "training-worker", "$patch": "delete"}, {"name": "b", "image": "i"}]}}),
+            json!({"spec": {"containers": [{"name": "training-worker", "$patch": "replace", "image": "i"}]}}),
+            json!({"spec": {"containers": [{"$patch": "replace"}, {"name": "b", "image": "i"}]}}),
+            json!({"spec": {"containers": null}}),
+            json!({"spec": {"$patch": "replace", "containers": [{"name": "b", "image": "i"}]}}),
+            json!({"$patch": "delete"}),
+        ] {
+            let problems = problems(&template).join("\n");
+            assert!(problems.contains("must keep the training container"), "{template}: {problems}");
+        }
     }
 
     #[test]

@@ -40,8 +40,7 @@ pub fn validate(job: &TrainingJob, gpu_resource: &str) -> Vec<Problem> {
     storage(&job.spec, &spec, &mut problems);
     resources(
         job.spec.resources.as_ref(),
-        Some(job.spec.gpus_per_worker())
-            .filter(|_| job.spec.gpus_per_worker.or(job.spec.gpu_per_worker).is_some()),
+        (job.spec.gpu_count_field(), job.spec.gpus_per_worker()),
         gpu_resource,
         &spec.key("resources"),
         &mut problems,
@@ -221,7 +220,7 @@ fn storage(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
 
 fn resources(
     resources: Option<&Resources>,
-    gpus: Option<i32>,
+    (gpus_field, gpus): (&str, i32),
     gpu_resource: &str,
     path: &FieldPath,
     problems: &mut Problems,
@@ -235,14 +234,12 @@ fn resources(
                 problems.error(path, not_a_quantity(amount));
                 continue;
             };
-            if name == gpu_resource
-                && let Some(gpus) = gpus
-                && millis != i128::from(gpus) * 1000
-            {
+            // Also against the default: what is written here would be lost otherwise, or be without a toleration.
+            if name == gpu_resource && millis != i128::from(gpus) * 1000 {
                 problems.error(
                     path,
                     format!(
-                        "says {} GPUs, gpusPerWorker says {gpus}: make them agree or remove one",
+                        "says {} GPUs, {gpus_field} is {gpus}: make them agree, or remove this",
                         amount.text()
                     ),
                 );
@@ -326,7 +323,13 @@ fn one_role(job: &str, role: &Role, gpu_resource: &str, path: &FieldPath, proble
     if role.command.as_ref().is_some_and(Vec::is_empty) {
         problems.error(path.key("command"), "must have at least one word");
     }
-    resources(role.resources.as_ref(), role.gpus_per_replica, gpu_resource, &path.key("resources"), problems);
+    resources(
+        role.resources.as_ref(),
+        ("gpusPerReplica", role.gpus_per_replica.unwrap_or(0)),
+        gpu_resource,
+        &path.key("resources"),
+        problems,
+    );
     environment(role.env.as_deref().unwrap_or_default(), &path.key("env"), problems);
     if let Some(template) = &role.template {
         problems.0.extend(template_problems(template, &path.key("template")));

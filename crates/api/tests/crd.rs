@@ -65,6 +65,15 @@ fn two_versions_of_one_schema() {
     assert_eq!((v1.name.as_str(), v1.storage, v1.served), ("v1", true, true));
     assert_eq!((v1alpha1.name.as_str(), v1alpha1.storage, v1alpha1.served), ("v1alpha1", false, true));
     assert_eq!(v1.schema, v1alpha1.schema);
+    for version in [v1, v1alpha1] {
+        let subresources = version.subresources.as_ref().unwrap();
+        assert_eq!(
+            subresources.status.as_ref().unwrap().0,
+            serde_json::json!({}),
+            "null would mean no status at all"
+        );
+        assert!(subresources.scale.is_some());
+    }
     let names = |columns: &Option<Vec<_>>| {
         columns.iter().flatten().filter(|c: &&k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition| c.priority.is_none()).map(|c| c.name.clone()).collect::<Vec<_>>().join(" ")
     };

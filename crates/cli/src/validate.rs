@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use serde_json::Value;
+use trainyard_api::problem::Segment;
 use trainyard_api::{FieldPath, Problem, Severity, TrainingJob, crd, names, schema, validate};
 
 use crate::manifest::{self, Document};
@@ -106,7 +107,12 @@ fn problems(document: &Document, api_version: &str, gpu_resource: &str) -> Vec<P
         problems.push(Problem::error(FieldPath::of(&["metadata", "name"]), "is required"));
     }
     problems.extend(schema::check(&crd::schema(), &document.value));
-    match serde_json::from_value::<TrainingJob>(document.value.clone()) {
+    // What does not fit the schema has been told; the rest is judged without it, so that all is told at once.
+    let mut readable = document.value.clone();
+    for problem in &problems {
+        remove(&mut readable, problem.path.segments());
+    }
+    match serde_json::from_value::<TrainingJob>(readable) {
         Ok(job) => {
             for problem in validate(&job, gpu_resource) {
                 // What the schema has said about a field need not be said again in other words.
@@ -122,4 +128,23 @@ fn problems(document: &Document, api_version: &str, gpu_resource: &str) -> Vec<P
     }
     problems.sort_by_key(|problem| document.line_of(&problem.path));
     problems
+}
+
+fn remove(value: &mut Value, path: &[Segment]) {
+    match (path, value) {
+        ([Segment::Key(last)], Value::Object(fields)) => {
+            fields.remove(last);
+        }
+        ([Segment::Key(key), rest @ ..], Value::Object(fields)) => {
+            if let Some(inner) = fields.get_mut(key) {
+                remove(inner, rest);
+            }
+        }
+        ([Segment::Index(index), rest @ ..], Value::Array(items)) => {
+            if let Some(inner) = items.get_mut(*index) {
+                remove(inner, rest);
+            }
+        }
+        _ => {}
+    }
 }

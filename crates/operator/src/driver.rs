@@ -11,13 +11,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::json;
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{RwLock, Semaphore};
 use trainyard_api::{State, TrainingJobStatus, condition};
 use trainyard_plan::{Obstacle, ObstacleKind, Plan, Snapshot, Step, plan};
 
 use crate::cache::{Cache, Job, JobKey};
 use crate::config::Config;
-use crate::execute::{Outcome, execute};
+use crate::execute::{Outcome, execute, record};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::port::{JobRef, KubePort, Port};
@@ -26,6 +26,9 @@ use crate::{http, watch};
 
 /// How long work that is under way may take to end after the operator was told to stop.
 const LAST_WORK: Duration = Duration::from_secs(4);
+
+/// How often something may be forbidden before the job's owner hears of it.
+const FORBIDDEN_TRIES: u32 = 5;
 
 /// Why the operator did not start.
 #[derive(Debug, Error)]
@@ -50,6 +53,8 @@ pub(crate) struct Shared {
     memory: Mutex<HashMap<JobKey, Memory>>,
     listed: [AtomicBool; watch::KINDS.len()],
     ready: Semaphore,
+    /// Held for reading while events are being recorded.
+    recording: Arc<RwLock<()>>,
     port: KubePort,
 }
 
@@ -69,6 +74,7 @@ impl Operator {
             memory: Mutex::default(),
             listed: Default::default(),
             ready: Semaphore::new(0),
+            recording: Arc::default(),
             metrics,
             config,
         });
@@ -103,7 +109,8 @@ impl Operator {
         }
         shared.queue.close();
         let all = u32::try_from(shared.config.workers.max(1)).unwrap_or(u32::MAX);
-        if tokio::time::timeout(LAST_WORK, slots.acquire_many(all)).await.is_err() {
+        let finished = async { (slots.acquire_many(all).await, shared.recording.write().await).0.is_ok() };
+        if tokio::time::timeout(LAST_WORK, finished).await.is_err() {
             tracing::warn!("some work was still under way; the next start goes on from there");
         }
         for task in tasks {
@@ -145,7 +152,7 @@ enum Sight {
 
 impl Shared {
     /// One look at a job. Says whether there was anything to do.
-    async fn look_at(&self, key: &JobKey, turn: Turn) -> bool {
+    async fn look_at(self: &Arc<Self>, key: &JobKey, turn: Turn) -> bool {
         match self.sight(key) {
             Sight::Gone => {
                 self.forget(key);
@@ -165,7 +172,7 @@ impl Shared {
     }
 
     /// snapshot → plan → execute → what comes of it.
-    async fn advance(&self, key: &JobKey, turn: Turn, snapshot: &Snapshot) -> bool {
+    async fn advance(self: &Arc<Self>, key: &JobKey, turn: Turn, snapshot: &Snapshot) -> bool {
         let now = Timestamp::now();
         let plan = plan(snapshot, &self.config.settings, now);
         if let Some(at) = plan.wake_at {
@@ -179,7 +186,16 @@ impl Shared {
             tracing::info!(namespace = %key.namespace, trainingjob = %key.name, "Creating TrainingJob: {key}");
         }
         let reports = turn == Turn::Report || !self.queue.is_pressed();
-        let outcome = execute(&self.port, &snapshot.job, &plan, reports, now).await;
+        let mut outcome = execute(&self.port, &snapshot.job, &plan, reports, now).await;
+        let events = std::mem::take(&mut outcome.events);
+        if !events.is_empty() {
+            let shared = self.clone();
+            let recording = self.recording.clone().read_owned().await;
+            tokio::spawn(async move {
+                record(&shared.port, events).await;
+                drop(recording);
+            });
+        }
         if is_new && !outcome.echoes.is_empty() {
             self.metrics.job_created(key);
         }
@@ -203,30 +219,33 @@ impl Shared {
         memory.obstacles.retain(|obstacle| obstacle.generation == generation && now < obstacle.retry_at);
         let mut fault = outcome.fault;
         for (kind, object, message) in outcome.obstacles {
-            // Right after an API server has started, it refuses everything for a moment.
-            if kind == ObstacleKind::Forbidden && memory.failures < 2 {
+            memory.refusals += 1;
+            // Right after an API server has started, it forbids everything for a moment.
+            if kind == ObstacleKind::Forbidden && memory.refusals <= FORBIDDEN_TRIES {
                 fault = Some(format!("{object}: {message}"));
                 continue;
             }
-            memory.failures += 1;
             let retry_at =
-                now + jiff::SignedDuration::try_from(retry_delay(kind, memory.failures)).unwrap_or_default();
+                now + jiff::SignedDuration::try_from(retry_delay(kind, memory.refusals)).unwrap_or_default();
             tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, %object, "refused: {message}");
             self.metrics.error(key, kind_name(kind));
             memory.obstacles.push(Obstacle { kind, object, message, generation, retry_at });
             self.queue.add(key.clone());
         }
         if let Some(fault) = fault {
-            memory.failures += 1;
+            memory.faults += 1;
             self.metrics.error(key, "api");
-            let delay = fault_delay(memory.failures);
+            let delay = fault_delay(memory.faults);
             tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, "{fault}; trying again in {delay:?}");
             self.queue.add_at(key.clone(), Instant::now() + delay);
         } else if outcome.outdated {
             // The newer version of the job brings it back by itself; this is only a safeguard.
             self.queue.add_at(key.clone(), Instant::now() + Duration::from_secs(2));
-        } else if memory.obstacles.is_empty() {
-            memory.failures = 0;
+        } else {
+            memory.faults = 0;
+            if memory.obstacles.is_empty() {
+                memory.refusals = 0;
+            }
         }
         if outcome.report_due {
             self.queue.add_report(key.clone());
@@ -380,14 +399,14 @@ fn kind_name(kind: ObstacleKind) -> &'static str {
 
 /// When to ask again for something that was refused: 2 s, 4 s … a minute. What is invalid stays so until the spec
 /// changes.
-fn retry_delay(kind: ObstacleKind, failures: u32) -> Duration {
+fn retry_delay(kind: ObstacleKind, refusals: u32) -> Duration {
     match kind {
         ObstacleKind::Invalid => Duration::from_secs(3600),
-        _ => Duration::from_secs(1 << failures.clamp(1, 6)).min(Duration::from_secs(60)),
+        _ => Duration::from_secs(1 << refusals.clamp(1, 6)).min(Duration::from_secs(60)),
     }
 }
 
 /// When to try again after a passing fault: 0.25 s, 0.5 s … 8 s.
-fn fault_delay(failures: u32) -> Duration {
-    Duration::from_millis(250 << failures.saturating_sub(1).min(5))
+fn fault_delay(faults: u32) -> Duration {
+    Duration::from_millis(250 << faults.saturating_sub(1).min(5))
 }

@@ -9,7 +9,7 @@ use trainyard_plan::{NewObject, ObstacleKind, Plan, Restore, StatusWrite, Step, 
 
 use crate::events;
 use crate::memory::Echo;
-use crate::port::{JobRef, Port, Refusal, Written};
+use crate::port::{JobRef, NewEvent, Port, Refusal, Written};
 use crate::views::controller;
 
 /// What came of a plan.
@@ -21,6 +21,8 @@ pub struct Outcome {
     pub status_written: bool,
     /// A report was put off.
     pub report_due: bool,
+    /// What is now to be recorded.
+    pub events: Vec<NewEvent>,
     /// What the cluster refused: kind, object, why.
     pub obstacles: Vec<(ObstacleKind, String, String)>,
     /// The plan was made from an old version of the job: make another.
@@ -67,11 +69,25 @@ pub async fn execute(
         }
     }
     // An event tells of what the status says: without the status, it has not happened yet.
-    let told = plan.write == StatusWrite::Not || run.outcome.status_written;
-    if told {
-        run.record(plan, now).await;
+    if plan.write == StatusWrite::Not || run.outcome.status_written {
+        run.outcome.events =
+            plan.notices.iter().map(|notice| events::of_notice(&run.reference, notice, now)).collect();
     }
     run.outcome
+}
+
+/// Records events. Nothing waits for them.
+pub async fn record(port: &impl Port, events: Vec<NewEvent>) {
+    let record = |event: NewEvent| async move {
+        match port.record_event(&event).await {
+            Ok(()) | Err(Refusal::AlreadyExists) => {}
+            Err(refusal) => {
+                let JobRef { namespace, name, .. } = &event.job;
+                tracing::warn!(%namespace, trainingjob = %name, reason = %event.reason, "event not recorded: {refusal}");
+            }
+        }
+    };
+    join_all(events.into_iter().map(record)).await;
 }
 
 fn reference(job: &TrainingJob) -> JobRef {
@@ -261,19 +277,6 @@ impl<P: Port> Run<'_, P> {
             }
             Err(refusal) => self.note(Done::Stopped(refusal, "the status".to_owned())),
         }
-    }
-
-    async fn record(&self, plan: &Plan, now: Timestamp) {
-        let record = |notice| async move {
-            let event = events::of_notice(&self.reference, notice, now);
-            match self.port.record_event(&event).await {
-                Ok(()) | Err(Refusal::AlreadyExists) => {}
-                Err(refusal) => {
-                    tracing::warn!(namespace = %event.job.namespace, trainingjob = %event.job.name, reason = %event.reason, "event not recorded: {refusal}");
-                }
-            }
-        };
-        join_all(plan.notices.iter().map(record)).await;
     }
 }
 

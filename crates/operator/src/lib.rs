@@ -19,7 +19,7 @@ mod watch;
 
 pub use config::Config;
 pub use driver::{Operator, StartError};
-pub use execute::{Outcome, execute};
+pub use execute::{Outcome, execute, record};
 pub use memory::Echo;
 pub use metrics::Metrics;
 pub use port::{JobRef, KubePort, NewEvent, Port, Refusal, Written};

@@ -29,8 +29,10 @@ pub(crate) struct Memory {
     waiting_since: Option<Instant>,
     pub(crate) obstacles: Vec<Obstacle>,
     pub(crate) last_status_write: Option<Timestamp>,
-    /// Failed tries in a row, for the delay until the next.
-    pub(crate) failures: u32,
+    /// Passing faults in a row, for the delay until the next try.
+    pub(crate) faults: u32,
+    /// Refusals in a row, likewise.
+    pub(crate) refusals: u32,
     /// Generation for which an unreadable job has been reported.
     pub(crate) unreadable_reported: Option<i64>,
     /// When the failure happened from which the job now recovers.

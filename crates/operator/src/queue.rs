@@ -2,7 +2,7 @@
 //! about it while it is being worked on brings it back afterwards.
 //!
 //! Reports (a status that decides nothing, and its events) wait behind real work: when a thousand jobs are created
-//! at once, their pods come first. They do not wait for ever.
+//! at once, their pods come first. A report that has waited long gets a small share of the turns all the same.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Mutex;
@@ -12,8 +12,13 @@ use tokio::sync::Notify;
 
 use crate::cache::JobKey;
 
-/// A report waits at most this long behind real work.
+/// A report that has waited this long gets its share of the turns, however much work there is …
 const REPORT_PATIENCE: Duration = Duration::from_secs(3);
+/// … which is one in so many.
+const REPORT_SHARE: u32 = 8;
+/// So many turns of work within so short a time are a rush: more than the handful that a single job causes.
+const RUSH: usize = 32;
+const RUSH_WINDOW: Duration = Duration::from_millis(200);
 
 /// Why a job is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +48,10 @@ struct State {
     timer_of: HashMap<JobKey, (Instant, u64)>,
     sequence: u64,
     closed: bool,
+    /// When the last turns of work were given.
+    recent: VecDeque<Instant>,
+    /// Turns of work since the last report.
+    since_report: u32,
 }
 
 impl Queue {
@@ -122,9 +131,9 @@ impl Queue {
         self.news.notify_one();
     }
 
-    /// Whether somebody waits for real work to be done.
+    /// Whether there is so much work that reports should wait.
     pub(crate) fn is_pressed(&self) -> bool {
-        !self.lock().work.is_empty()
+        self.lock().is_pressed(Instant::now())
     }
 
     pub(crate) fn depth(&self) -> usize {
@@ -164,11 +173,14 @@ impl State {
             self.timer_of.remove(&key);
             self.add(key);
         }
-        let overdue =
-            self.reports.front().is_some_and(|(since, _)| now.duration_since(*since) >= REPORT_PATIENCE);
-        if (self.work.is_empty() || overdue)
-            && let Some((_, key)) = self.reports.pop_front()
-        {
+        let pressed = self.is_pressed(now);
+        let waited = self.reports.front().map(|(since, _)| now.duration_since(*since));
+        let due = waited.is_some_and(|waited| {
+            !pressed
+                || (waited >= REPORT_PATIENCE && (self.since_report >= REPORT_SHARE || self.work.is_empty()))
+        });
+        if due && let Some((_, key)) = self.reports.pop_front() {
+            self.since_report = 0;
             self.reporting.remove(&key);
             if self.busy.contains(&key) {
                 // It is being worked on: whatever comes of it replaces this report.
@@ -182,11 +194,24 @@ impl State {
             }
         }
         if let Some(key) = self.work.pop_front() {
+            self.since_report = self.since_report.saturating_add(1);
+            self.recent.push_back(now);
+            if self.recent.len() > RUSH {
+                self.recent.pop_front();
+            }
             self.queued.remove(&key);
             self.busy.insert(key.clone());
             return Ok((key, Turn::Work));
         }
-        Err(self.timers.first_key_value().map(|(slot, _)| slot.0))
+        let timer = self.timers.first_key_value().map(|(slot, _)| slot.0);
+        let calm = (!self.reports.is_empty()).then(|| now + RUSH_WINDOW);
+        Err([timer, calm].into_iter().flatten().min())
+    }
+
+    fn is_pressed(&self, now: Instant) -> bool {
+        let rush = self.recent.len() == RUSH
+            && self.recent.front().is_some_and(|first| now.duration_since(*first) < RUSH_WINDOW);
+        !self.work.is_empty() || rush
     }
 }
 

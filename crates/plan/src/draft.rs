@@ -1,6 +1,6 @@
 //! A plan in the making: the status as it changes, and what is to be done about it.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use trainyard_api::{Attempt, Cause, State, TrainingJobStatus};
 
@@ -158,7 +158,7 @@ impl<'a> Draft<'a> {
     pub(crate) fn finish(mut self) -> Plan {
         self.status.observed_generation = Some(self.snapshot.generation());
         let before = self.snapshot.job.status.as_ref();
-        let due = self.snapshot.last_status_write.map(|last| last + self.settings.status_interval);
+        let due = self.snapshot.last_status_write.map(|last| later(last, self.settings.status_interval));
         let write = if before == Some(&self.status) {
             StatusWrite::Not
         } else if self.decided {
@@ -180,6 +180,11 @@ impl<'a> Draft<'a> {
 
 pub(crate) fn delete_pod(pod: &PodView) -> Step {
     Step::Delete(Target { kind: TargetKind::Pod, name: pod.name.clone(), uid: pod.uid.clone() })
+}
+
+/// The time after a while. Times and limits come from outside: beyond the end of time they mean "never".
+pub(crate) fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
+    at.checked_add(by).unwrap_or(if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX })
 }
 
 pub(crate) fn whole_seconds(at: Timestamp) -> Time {

@@ -23,6 +23,9 @@ const KEYS: [(&str, &str); 12] = [
     ("resourceClaims", "name"),
 ];
 
+/// Lists whose items hold one thing of several kinds.
+const ONE_SOURCE: [&str; 2] = ["volumes", "env"];
+
 /// Lays `overlay` over `base`.
 pub fn merge(base: &mut Value, overlay: &Value) {
     match (base, overlay) {
@@ -55,7 +58,7 @@ fn merge_objects(base: &mut Map<String, Value>, overlay: &Map<String, Value>) {
                 }
             }
             (Value::Array(items), Value::Array(overlay)) => match key_of(name) {
-                Some(key) => merge_lists(items, overlay, key, name == "volumes"),
+                Some(key) => merge_lists(items, overlay, key, ONE_SOURCE.contains(&name.as_str())),
                 None => items.clone_from(overlay),
             },
             (slot @ Value::Null, Value::Array(overlay)) => {
@@ -94,7 +97,7 @@ fn merge_lists(items: &mut Vec<Value>, overlay: &[Value], key: &str, one_source:
     }
 }
 
-/// A volume has one source: an overlay that names another one replaces it.
+/// A volume has one source, and so has a variable: an overlay that names another one replaces it.
 fn keep_one_source(existing: &mut Value, overlay: &Value, key: &str) {
     let (Some(existing), Some(overlay)) = (existing.as_object_mut(), overlay.as_object()) else { return };
     let brings_another =
@@ -183,6 +186,17 @@ mod tests {
         assert_eq!(
             merged(base, &host),
             json!({"volumes": [{"name": "dshm", "hostPath": {"path": "/dev/shm"}}]})
+        );
+    }
+
+    #[test]
+    fn another_source_of_a_variable_replaces_its_value() {
+        let base = json!({"env": [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]});
+        let secret = json!({"secretKeyRef": {"name": "s", "key": "k"}});
+        let overlay = json!({"env": [{"name": "A", "valueFrom": secret}, {"name": "B", "value": "2"}]});
+        assert_eq!(
+            merged(base, &overlay),
+            json!({"env": [{"name": "A", "valueFrom": secret}, {"name": "B", "value": "2"}]})
         );
     }
 

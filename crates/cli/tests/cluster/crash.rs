@@ -15,7 +15,8 @@ async fn killed_at_ten_moments_and_the_same_end() {
     }
     let mut yard = Yard::new("crashes").await;
     yard.script(|pod| {
-        let first = pod.labels().get("trainingjob.ml.example.com/attempt").is_some_and(|attempt| attempt == "1");
+        let first =
+            pod.labels().get("trainingjob.ml.example.com/attempt").is_some_and(|attempt| attempt == "1");
         let fails = first && pod.name_any() == "bert-workers-2";
         Script::exit(Duration::from_millis(if fails { 900 } else { 1800 }), i32::from(fails))
     });
@@ -47,14 +48,19 @@ async fn told_to_stop_it_stops_and_the_next_one_goes_on() {
     let pid = yard.operator().pid().to_string();
     let before = std::time::Instant::now();
     std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap();
-    yard.wait_for("the end of the process", async || !std::path::Path::new(&format!("/proc/{pid}/stat")).exists() || {
-        // A process that has ended stays a zombie until its parent looks.
-        std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default().contains(") Z ")
+    yard.wait_for("the end of the process", async || {
+        !std::path::Path::new(&format!("/proc/{pid}/stat")).exists() || {
+            // A process that has ended stays a zombie until its parent looks.
+            std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default().contains(") Z ")
+        }
     })
     .await;
     println!("stopped after {:?}", before.elapsed());
     assert!(yard.log().contains("stopping: finishing what is under way"));
-    assert!(yard.operator().check().is_err_and(|error| error.to_string().contains("exit status: 0")), "it exits with 0");
+    assert!(
+        yard.operator().check().is_err_and(|error| error.to_string().contains("exit status: 0")),
+        "it exits with 0"
+    );
     yard.end_all("bert", 0).await;
     yard.start_operator(&[]).await;
     yard.until_state("bert", State::Completed).await;

@@ -32,14 +32,27 @@ async fn scaling_two_four_one() {
     let status = yard.status("bert").await;
     let restarts = status.restarts.unwrap();
     assert_eq!((restarts.rescale, restarts.total()), (2, 2), "nothing else was counted");
-    let scale = yard.kubectl(&["get", "tj", "bert", "--subresource=scale", "-o", "jsonpath={.spec.replicas} {.status.replicas} {.status.selector}"]).await;
+    let scale = yard
+        .kubectl(&[
+            "get",
+            "tj",
+            "bert",
+            "--subresource=scale",
+            "-o",
+            "jsonpath={.spec.replicas} {.status.replicas} {.status.selector}",
+        ])
+        .await;
     assert!(scale.starts_with("1 1 app=trainingjob,trainingjob=bert"), "{scale}");
 
     // A job that was written with the other name says how to scale it.
     let lab = job("lab", 1).replace("numWorkers", "workers");
     yard.apply(&lab).await.expect("apply");
     let refused = yard.kubectl_in(&["scale", "tj/lab", "--replicas=2"]).await;
-    assert!(!refused.success && refused.stderr.contains("kubectl scale trainingjobs.v1alpha1.ml.example.com/NAME"), "{refused}");
+    assert!(
+        !refused.success
+            && refused.stderr.contains("kubectl scale trainingjobs.v1alpha1.ml.example.com/NAME"),
+        "{refused}"
+    );
     yard.kubectl(&["scale", "trainingjobs.v1alpha1.ml.example.com/lab", "--replicas=2"]).await;
     yard.until("lab", "two workers", |status| status.workers.is_some_and(|counts| counts.active == 2)).await;
 }
@@ -53,9 +66,14 @@ async fn failures_are_counted_once_and_end_at_the_limit() {
     // Worker 1 of "doomed" always fails; that of "shaky" fails in its first attempt.
     yard.script(|pod| {
         let name = pod.name_any();
-        let first = pod.labels().get("trainingjob.ml.example.com/attempt").is_some_and(|attempt| attempt == "1");
+        let first =
+            pod.labels().get("trainingjob.ml.example.com/attempt").is_some_and(|attempt| attempt == "1");
         let fails = name == "doomed-workers-1" || (name == "shaky-workers-1" && first);
-        if fails { Script::exit(Duration::from_millis(150), 3) } else { Script::exit(Duration::from_millis(600), 0) }
+        if fails {
+            Script::exit(Duration::from_millis(150), 3)
+        } else {
+            Script::exit(Duration::from_millis(600), 0)
+        }
     });
     yard.apply(&format!("{}  backoffLimit: 2\n", job("doomed", 2))).await.expect("apply");
     yard.apply(&job("shaky", 2)).await.expect("apply");
@@ -71,10 +89,17 @@ async fn failures_are_counted_once_and_end_at_the_limit() {
     assert_eq!(status.attempts.len(), 3, "the third failure is final");
     let failed = status.condition("Failed").unwrap();
     assert_eq!(failed.reason, "BackoffLimitExceeded");
-    assert!(failed.message.contains("Worker 1 failed") && failed.message.contains("exit code 3"), "{}", failed.message);
+    assert!(
+        failed.message.contains("Worker 1 failed") && failed.message.contains("exit code 3"),
+        "{}",
+        failed.message
+    );
     yard.wait_for("clean-up of what still ran", async || {
         yard.pods("doomed").await.iter().all(|pod| {
-            matches!(pod.status.as_ref().and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"))
+            matches!(
+                pod.status.as_ref().and_then(|status| status.phase.as_deref()),
+                Some("Succeeded" | "Failed")
+            )
         })
     })
     .await;
@@ -108,7 +133,10 @@ async fn suspend_resume_change_and_delete() {
     // A policy takes effect without a restart.
     let uid = yard.pods("bert").await[0].uid();
     yard.kubectl(&["patch", "tj", "bert", "--type=merge", "-p", r#"{"spec":{"backoffLimit":9}}"#]).await;
-    yard.until("bert", "the policy", |status| status.effective.as_ref().is_some_and(|it| it.backoff_limit == 9)).await;
+    yard.until("bert", "the policy", |status| {
+        status.effective.as_ref().is_some_and(|it| it.backoff_limit == 9)
+    })
+    .await;
     assert_eq!(yard.pods("bert").await[0].uid(), uid);
 
     // Somebody deletes a pod, the service and the config map, and edits them.
@@ -122,7 +150,15 @@ async fn suspend_resume_change_and_delete() {
         yard.kubectl_in(&["get", "service/bert-workers", "configmap/bert-config"]).await.success
     })
     .await;
-    yard.kubectl(&["patch", "configmap", "bert-config", "--type=merge", "-p", r#"{"data":{"backend":"pigeon"}}"#]).await;
+    yard.kubectl(&[
+        "patch",
+        "configmap",
+        "bert-config",
+        "--type=merge",
+        "-p",
+        r#"{"data":{"backend":"pigeon"}}"#,
+    ])
+    .await;
     yard.wait_for("put back", async || {
         yard.kubectl(&["get", "configmap", "bert-config", "-o", "jsonpath={.data.backend}"]).await == "gloo"
     })
@@ -142,7 +178,8 @@ async fn names_that_are_taken_and_quotas() {
         return;
     }
     let yard = Yard::new("taken").await;
-    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: bert-workers}\nspec: {ports: [{port: 80}]}\n";
+    let service =
+        "apiVersion: v1\nkind: Service\nmetadata: {name: bert-workers}\nspec: {ports: [{port: 80}]}\n";
     yard.apply(service).await.expect("a service of somebody else");
     yard.apply(&job("bert", 2)).await.expect("apply");
     let status = yard
@@ -169,9 +206,14 @@ async fn names_that_are_taken_and_quotas() {
             status.condition("ResourcesCreated").is_some_and(|condition| condition.reason == "QuotaExceeded")
         })
         .await;
-    assert!(status.message.unwrap().contains("exceeded quota: small"));
+    assert!(
+        status.message.as_deref().unwrap_or_default().contains("exceeded quota: small"),
+        "{status:#?}\n{}",
+        yard.log()
+    );
     yard.wait_for("never half a gang", async || yard.pods("big").await.is_empty()).await;
-    yard.kubectl(&["patch", "quota", "small", "--type=merge", "-p", r#"{"spec":{"hard":{"pods":"5"}}}"#]).await;
+    yard.kubectl(&["patch", "quota", "small", "--type=merge", "-p", r#"{"spec":{"hard":{"pods":"5"}}}"#])
+        .await;
     let status = yard.until_state("big", State::Running).await;
     assert_eq!(status.restarts.unwrap_or_default().application, 0);
 }
@@ -183,13 +225,20 @@ async fn times_are_kept() {
     }
     let yard = Yard::new("times").await;
     yard.script(|pod| {
-        if pod.name_any().starts_with("quick") { Script::exit(Duration::from_millis(100), 0) } else { Script::run_forever() }
+        if pod.name_any().starts_with("quick") {
+            Script::exit(Duration::from_millis(100), 0)
+        } else {
+            Script::run_forever()
+        }
     });
     yard.apply(&format!("{}  ttlSecondsAfterFinished: 1\n", job("quick", 1))).await.expect("apply");
     yard.apply(&format!("{}  activeDeadlineSeconds: 2\n", job("slow", 1))).await.expect("apply");
     let stuck = job("stuck", 1) + "  startupTimeoutSeconds: 2\n  resources: {requests: {cpu: 9999}}\n";
     yard.apply(&stuck).await.expect("apply");
-    yard.wait_for("the job is gone after its time", async || yard.jobs().get_opt("quick").await.unwrap().is_none()).await;
+    yard.wait_for("the job is gone after its time", async || {
+        yard.jobs().get_opt("quick").await.unwrap().is_none()
+    })
+    .await;
     let slow = yard.until_state("slow", State::Failed).await;
     assert_eq!(slow.condition("Failed").unwrap().reason, "DeadlineExceeded");
     let stuck = yard.until_state("stuck", State::Failed).await;

@@ -18,14 +18,16 @@ async fn fifty_jobs_in_three_namespaces_and_an_outage() {
     }
     let mut cluster = TestCluster::builder().start().await.expect("a cluster of its own");
     install_crd(&cluster).await;
-    let nodes = cluster.hollow_nodes(4, &[], |_| Script::exit(Duration::from_secs(4), 0)).await.expect("nodes");
+    let nodes =
+        cluster.hollow_nodes(4, &[], |_| Script::exit(Duration::from_secs(4), 0)).await.expect("nodes");
     let base = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kubernetes/base");
     let kubectl = cluster.kubectl();
     kubectl.run(&["create", "namespace", "trainingjob-system"]).await.unwrap().expect("namespace");
     let rbac = base.join("rbac.yaml");
     let rbac = ["apply", "-n", "trainingjob-system", "-f", rbac.to_str().unwrap()];
     kubectl.run(&rbac).await.unwrap().expect("rbac");
-    let account = cluster.kubeconfig_for_service_account("trainingjob-system", "trainingjob-operator").unwrap();
+    let account =
+        cluster.kubeconfig_for_service_account("trainingjob-system", "trainingjob-operator").unwrap();
     let argv: Vec<OsString> = [
         trainyard().display().to_string(),
         "operator".to_owned(),
@@ -75,7 +77,13 @@ async fn fifty_jobs_in_three_namespaces_and_an_outage() {
     }
     for job in jobs.list(&ListParams::default()).await.unwrap() {
         let status = job.status.unwrap();
-        assert_eq!(status.attempts.len(), 1, "{:?}: nothing was done twice", job.metadata.name);
+        assert_eq!(
+            status.attempts.len(),
+            1,
+            "{:?}: nothing was done twice: {:#?}",
+            job.metadata.name,
+            status.attempts
+        );
         assert_eq!(status.restarts.unwrap_or_default().total(), 0);
     }
     operator.check().expect("the operator has lived through it");

@@ -7,9 +7,9 @@ use trainyard_testcluster::{Script, enabled};
 
 use super::support::Yard;
 
-const LAB: &str = include_str!("../manifests/lab-pytorch-mnist.yaml");
-const LECTURE: &str = include_str!("../manifests/lecture-mnist-training.yaml");
-const GUIDE: &str = include_str!("../manifests/guide-test-job.yaml");
+const LAB: &str = include_str!("../../../plan/tests/manifests/lab-pytorch-mnist.yaml");
+const LECTURE: &str = include_str!("../../../plan/tests/manifests/lecture-mnist-training.yaml");
+const GUIDE: &str = include_str!("../../../plan/tests/manifests/guide-test-job.yaml");
 
 #[tokio::test]
 async fn the_lab_from_apply_to_delete() {
@@ -47,7 +47,8 @@ async fn the_lab_from_apply_to_delete() {
     assert_eq!((restarts.rescale, restarts.application, restarts.disruption), (1, 0, 0));
     for pod in yard.pods("pytorch-mnist").await {
         let env = &pod.spec.as_ref().unwrap().containers[0].env.clone().unwrap();
-        let value = |name: &str| env.iter().find(|variable| variable.name == name).unwrap().value.clone().unwrap();
+        let value =
+            |name: &str| env.iter().find(|variable| variable.name == name).unwrap().value.clone().unwrap();
         assert_eq!((value("WORLD_SIZE"), value("PET_NNODES")), ("4".into(), "4".into()));
         assert_eq!(pod.metadata.labels.unwrap()["trainingjob.ml.example.com/attempt"], "2");
     }
@@ -60,10 +61,20 @@ async fn the_lab_from_apply_to_delete() {
     assert_eq!(status.observed_generation, Some(2));
 
     let described = yard.kubectl(&["describe", "trainingjob", "pytorch-mnist"]).await;
-    for event in ["Created 2 worker pods", "Created 4 worker pods", "Rescaled", "Training job completed successfully"] {
+    for event in
+        ["Created 2 worker pods", "Created 4 worker pods", "Rescaled", "Training job completed successfully"]
+    {
         assert!(described.contains(event), "{event} is missing:\n{described}");
     }
-    let once = ["Created", "Rescaled", "TrainingCompleted", "TrainingStarted", "TrainingStarted", "WorkersCreated", "WorkersCreated"];
+    let once = [
+        "Created",
+        "Rescaled",
+        "TrainingCompleted",
+        "TrainingStarted",
+        "TrainingStarted",
+        "WorkersCreated",
+        "WorkersCreated",
+    ];
     yard.wait_for("the last event", async || yard.events("pytorch-mnist").await.len() == once.len()).await;
     assert_eq!(yard.events("pytorch-mnist").await, once, "each once per occurrence");
 
@@ -71,7 +82,9 @@ async fn the_lab_from_apply_to_delete() {
     let left = yard.kubectl_in(&["get", "pods"]).await;
     assert!(left.stderr.contains("No resources found"), "{left}");
     yard.wait_for("the garbage collector", async || {
-        yard.kubectl(&["get", "svc,cm,pods", "-l", "trainingjob=pytorch-mnist", "-o", "name"]).await.is_empty()
+        yard.kubectl(&["get", "svc,cm,pods", "-l", "trainingjob=pytorch-mnist", "-o", "name"])
+            .await
+            .is_empty()
     })
     .await;
 }
@@ -101,14 +114,22 @@ async fn the_lecture() {
             container.volume_mounts.iter().flatten().map(|mount| mount.mount_path.as_str()).collect();
         assert!(mounts.contains(&"/data") && mounts.contains(&"/checkpoints/mnist"), "{mounts:?}");
         let env = container.env.clone().unwrap();
-        let value = |name: &str| env.iter().find(|variable| variable.name == name).unwrap().value.clone().unwrap();
-        assert_eq!((value("HYPERPARAM_LEARNINGRATE"), value("HYPERPARAM_MOMENTUM")), ("0.001".into(), "0.9".into()));
+        let value =
+            |name: &str| env.iter().find(|variable| variable.name == name).unwrap().value.clone().unwrap();
+        assert_eq!(
+            (value("HYPERPARAM_LEARNINGRATE"), value("HYPERPARAM_MOMENTUM")),
+            ("0.001".into(), "0.9".into())
+        );
     }
     yard.end_all("mnist-training", 0).await;
     yard.until_state("mnist-training", State::Completed).await;
     yard.kubectl(&["delete", "trainingjob", "mnist-training"]).await;
     let claims = yard.kubectl(&["get", "pvc", "-l", "trainingjob=mnist-training", "-o", "name"]).await;
-    assert_eq!(claims.trim(), "persistentvolumeclaim/mnist-training-checkpoints", "checkpoints outlive the job");
+    assert_eq!(
+        claims.trim(),
+        "persistentvolumeclaim/mnist-training-checkpoints",
+        "checkpoints outlive the job"
+    );
 
     // A job of the same name finds them again.
     yard.apply(LECTURE).await.expect("apply");
@@ -143,8 +164,14 @@ async fn the_guide() {
             "service/test-job-workers",
         ]
     );
-    let patched = yard.kubectl_in(&["patch", "tj", "test-job", "--type=merge", "-p", r#"{"spec":{"model":"vgg"}}"#]).await;
+    let patched = yard
+        .kubectl_in(&["patch", "tj", "test-job", "--type=merge", "-p", r#"{"spec":{"model":"vgg"}}"#])
+        .await;
     assert!(!patched.success);
-    assert!(patched.stderr.contains("spec.model") && patched.stderr.contains("model is immutable (it is resnet50)"), "{patched}");
+    assert!(
+        patched.stderr.contains("spec.model")
+            && patched.stderr.contains("model is immutable (it is resnet50)"),
+        "{patched}"
+    );
     yard.kubectl(&["delete", "trainingjob", "test-job"]).await;
 }

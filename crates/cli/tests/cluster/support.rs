@@ -88,7 +88,8 @@ impl Yard {
             Err(kube::Error::Api(status)) if status.is_already_exists() => {}
             other => drop(other.expect("a namespace")),
         }
-        let yard = Self { cluster, nodes, client, namespace: namespace.to_owned(), operator: None, starts: 0 };
+        let yard =
+            Self { cluster, nodes, client, namespace: namespace.to_owned(), operator: None, starts: 0 };
         yard.wait_for("the default service account", async || {
             yard.kubectl_in(&["get", "serviceaccount", "default"]).await.success
         })
@@ -114,7 +115,14 @@ impl Yard {
         self.starts += 1;
         let mut argv: Vec<OsString> = vec![trainyard().into(), "operator".into()];
         let kubeconfig = self.cluster.kubeconfig().display().to_string();
-        let fixed = ["--kubeconfig", &kubeconfig, "--namespace", &self.namespace, "--no-metrics", "--log-format=json"];
+        let fixed = [
+            "--kubeconfig",
+            &kubeconfig,
+            "--namespace",
+            &self.namespace,
+            "--no-metrics",
+            "--log-format=json",
+        ];
         argv.extend(fixed.iter().map(OsString::from));
         if !more.iter().any(|flag| flag.starts_with("--backoff-seconds")) {
             argv.push("--backoff-seconds=0".into());
@@ -183,7 +191,10 @@ impl Yard {
 
     /// Ends a running pod.
     pub async fn end(&self, pod: &str, code: i32) {
-        self.nodes.end_pod(&self.namespace, pod, code, None).await.unwrap_or_else(|error| panic!("{pod}: {error}"));
+        self.nodes
+            .end_pod(&self.namespace, pod, code, None)
+            .await
+            .unwrap_or_else(|error| panic!("{pod}: {error}"));
     }
 
     pub async fn end_all(&self, job: &str, code: i32) {
@@ -205,7 +216,8 @@ impl Yard {
     ) -> TrainingJobStatus {
         let start = Instant::now();
         loop {
-            let status = self.jobs().get_opt(name).await.ok().flatten().and_then(|job| job.status).unwrap_or_default();
+            let status =
+                self.jobs().get_opt(name).await.ok().flatten().and_then(|job| job.status).unwrap_or_default();
             if wanted(&status) {
                 return status;
             }

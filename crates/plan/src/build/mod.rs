@@ -13,7 +13,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use trainyard_api::{TrainingJob, names};
 
 pub(crate) use env::{Place, value};
-pub(crate) use objects::{claim, claim_name, config_map, restore_config_map, restore_service, service};
+pub(crate) use objects::{
+    claim, claim_name, config_map, makes_claim, restore_config_map, restore_service, service,
+};
 pub(crate) use pod::{image, pod};
 
 pub mod fingerprint {

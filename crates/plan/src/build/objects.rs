@@ -102,13 +102,18 @@ pub(crate) fn claim_name(job: &TrainingJob) -> Option<String> {
         .then(|| given.unwrap_or_else(|| names::claim(job.metadata.name.as_deref().unwrap_or_default())))
 }
 
+/// Whether the job keeps its checkpoints on a claim of its own.
+pub(crate) fn makes_claim(job: &TrainingJob) -> bool {
+    let given = job.spec.checkpoint_storage().is_some_and(|storage| storage.claim_name.is_some());
+    job.spec.checkpoints_on() && !given
+}
+
 /// The claim to make, if it is ours to make. It has no owner: it outlives the job.
 pub(crate) fn claim(job: &TrainingJob, world: &World<'_>) -> Option<PersistentVolumeClaim> {
-    let spec = &job.spec;
-    let storage = spec.checkpoint_storage().cloned().unwrap_or_default();
-    if !spec.checkpoints_on() || storage.claim_name.is_some() {
+    if !makes_claim(job) {
         return None;
     }
+    let storage = job.spec.checkpoint_storage().cloned().unwrap_or_default();
     let mode = storage.access_mode.unwrap_or(if world.members().count() > 1 {
         ClaimAccessMode::ReadWriteMany
     } else {

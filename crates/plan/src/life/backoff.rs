@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use trainyard_api::hash;
 
+use crate::draft::later;
 use crate::settings::Settings;
 
 /// The delay before restart number `restart` (1 for the first): base, 2 × base, 4 × base … up to the maximum,
@@ -22,7 +23,7 @@ pub(super) fn until(now: Timestamp, delay: SignedDuration) -> Timestamp {
     if delay.is_zero() {
         return Timestamp::from_second(now.as_second()).unwrap_or(now);
     }
-    let at = now + delay;
+    let at = later(now, delay);
     let up = i64::from(at.subsec_nanosecond() > 0);
     Timestamp::from_second(at.as_second() + up).unwrap_or(at)
 }

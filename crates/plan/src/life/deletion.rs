@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use trainyard_api::names;
 
 use super::{has_finalizer, idle};
-use crate::draft::delete_pod;
+use crate::build;
+use crate::draft::{delete_pod, later};
 use crate::plan::{Importance, Notice, Plan, Step, Target, TargetKind};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
@@ -22,7 +23,7 @@ pub(super) fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> 
     }
     let left = snapshot.own_pods().count();
     // A pod on a dead node stays for ever: it must not hold the job for ever, too.
-    let patience = since.0 + settings.deletion_patience;
+    let patience = later(since.0, settings.deletion_patience);
     if left > 0 && now < patience {
         plan.wake_at = Some(patience);
         return plan;
@@ -31,11 +32,15 @@ pub(super) fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> 
         plan.notices.push(Notice {
             importance: Importance::Warning,
             reason: "ReconcileFailed",
-            message: format!("{left} pods are still there; they are left to the garbage collector"),
+            message: format!(
+                "{} still there; left to the garbage collector",
+                if left == 1 { "1 pod is".to_owned() } else { format!("{left} pods are") }
+            ),
             occurrence: "deletion".to_owned(),
         });
     }
-    if snapshot.job.spec.delete_checkpoints_with_job() {
+    // A claim that this job does not use may hold the checkpoints of an earlier job of its name.
+    if snapshot.job.spec.delete_checkpoints_with_job() && build::makes_claim(&snapshot.job) {
         let wanted = names::claim(snapshot.name());
         let claims = snapshot.claims.iter().filter(|claim| claim.name == wanted && !claim.deleting);
         let steps: Vec<Step> = claims

@@ -2,7 +2,7 @@
 
 use trainyard_api::{Cause, CleanPodPolicy, RestartPolicy, Restarts, State, condition};
 
-use super::backoff;
+use super::{backoff, report};
 use crate::draft::Draft;
 use crate::snapshot::PodView;
 use crate::text;
@@ -26,6 +26,7 @@ pub(super) fn fail(draft: &mut Draft<'_>, reason: &str, message: &str) {
         draft.condition(condition::RUNNING, false, reason, message);
     }
     draft.condition_over(condition::RESTARTING, reason, message);
+    draft.condition_over(condition::SUSPENDED, reason, message);
     let occurrence = draft.snapshot.generation();
     draft.warning(
         if reason == "InvalidSpec" { "InvalidSpec" } else { "TrainingFailed" },
@@ -44,6 +45,7 @@ fn end(draft: &mut Draft<'_>, state: State, message: &str) {
         draft.status.start_time.as_ref().map(|start| text::duration(time.0.duration_since(start.0)));
     draft.status.completion_time = Some(time);
     clean_up(draft);
+    report::conclude(draft);
 }
 
 /// Removes the pods that the job's policy does not keep.
@@ -71,19 +73,19 @@ pub(super) fn end_attempt(draft: &mut Draft<'_>, cause: Cause, pod: Option<&PodV
     }
     let delay = match cause {
         Cause::Application | Cause::OutOfMemory => {
-            restarts.application += 1;
+            restarts.application = restarts.application.saturating_add(1);
             backoff::delay(draft.settings, draft.snapshot.uid(), restarts.application)
         }
         Cause::Rescale => {
-            restarts.rescale += 1;
+            restarts.rescale = restarts.rescale.saturating_add(1);
             jiff::SignedDuration::ZERO
         }
         Cause::Update => {
-            restarts.update += 1;
+            restarts.update = restarts.update.saturating_add(1);
             jiff::SignedDuration::ZERO
         }
         _ => {
-            restarts.disruption += 1;
+            restarts.disruption = restarts.disruption.saturating_add(1);
             jiff::SignedDuration::ZERO
         }
     };

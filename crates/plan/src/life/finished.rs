@@ -2,16 +2,18 @@
 
 use jiff::SignedDuration;
 
-use super::ending;
-use crate::draft::Draft;
+use super::{ending, report};
+use crate::draft::{Draft, later};
 use crate::plan::Step;
 
 pub(super) fn tidy(draft: &mut Draft<'_>) {
     ending::clean_up(draft);
-    let ttl = draft.snapshot.job.spec.ttl_seconds_after_finished;
+    report::conclude(draft);
+    // A negative time is refused by validation; on a job that got past it, it must not mean "at once".
+    let ttl = draft.snapshot.job.spec.ttl_seconds_after_finished.filter(|ttl| *ttl >= 0);
     let ended = draft.status.completion_time.as_ref().map(|time| time.0);
     if let (Some(ttl), Some(ended)) = (ttl, ended) {
-        let due = ended + SignedDuration::from_secs(ttl);
+        let due = later(ended, SignedDuration::from_secs(ttl));
         if due <= draft.now {
             draft.stage(vec![Step::DeleteJob]);
         } else {

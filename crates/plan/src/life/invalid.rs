@@ -2,7 +2,7 @@
 
 use trainyard_api::{Cause, Problem, State, TrainingJobStatus, condition};
 
-use super::ending;
+use super::{ending, finished};
 use crate::draft::Draft;
 
 const REASON: &str = "InvalidSpec";
@@ -25,8 +25,7 @@ pub(super) fn refuse(draft: &mut Draft<'_>, message: &str) {
     let told =
         is_the_reason(&draft.status) && draft.status.observed_generation == Some(draft.snapshot.generation());
     if told {
-        ending::clean_up(draft);
-        return;
+        return finished::tidy(draft);
     }
     draft.end_attempt(Cause::InvalidSpec, None, message);
     ending::fail(draft, REASON, message);
@@ -35,6 +34,8 @@ pub(super) fn refuse(draft: &mut Draft<'_>, message: &str) {
 /// The spec has changed and is good now: the job starts, as if it had waited.
 pub(super) fn forgive(draft: &mut Draft<'_>) {
     draft.condition(condition::FAILED, false, "SpecChanged", "The spec is valid now");
+    // The time in which it could not run does not count.
+    draft.status.active_since = draft.status.start_time.is_some().then(|| draft.time());
     draft.status.completion_time = None;
     draft.status.duration = None;
     draft.state(State::Pending);

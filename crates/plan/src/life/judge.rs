@@ -36,11 +36,12 @@ pub(super) fn judge<'a>(
     if has_succeeded(world, gang, status, attempt) {
         return Verdict::Succeeded;
     }
-    if let Some(pod) = first_failure(world, gang) {
-        return failure(world, pod);
-    }
+    // A worker whose peer is taken away fails, too, and often is seen first: what took the peer is the cause.
     if let Some(verdict) = lost(world, gang, attempt, status) {
         return verdict;
+    }
+    if let Some(pod) = disrupted(gang).or_else(|| first_failure(world, gang)) {
+        return failure(world, pod);
     }
     changed(world, gang, inputs)
 }
@@ -78,15 +79,27 @@ fn member_succeeded(
     }
 }
 
+/// A pod that was deleted is stopped by a signal and then fails, too: that is not the program's doing.
+fn has_failed(pod: &PodView) -> bool {
+    pod.phase == PodPhase::Failed && !pod.deleting
+}
+
+/// A pod that the cluster takes away, once that has made any pod fail.
+fn disrupted<'a>(gang: &Gang<'a>) -> Option<&'a PodView> {
+    let mut pods = gang.values().copied();
+    let disrupted = |pod: &PodView| pod.disruption.is_some() && pod.phase != PodPhase::Succeeded;
+    gang.values().any(|pod| has_failed(pod)).then(|| pods.find(|pod| disrupted(pod))).flatten()
+}
+
 /// The pod that failed first; of several at the same moment, the one of the lowest rank.
 fn first_failure<'a>(world: &World<'_>, gang: &Gang<'a>) -> Option<&'a PodView> {
-    let failed = gang.values().filter(|pod| pod.phase == PodPhase::Failed);
-    let rank = |pod: &PodView| world.members().position(|member| member.pod_name(world.job) == pod.name);
-    failed
-        .min_by_key(|pod| {
-            (pod.exit.as_ref().and_then(|exit| exit.at).map(jiff::Timestamp::as_second), rank(pod))
-        })
-        .copied()
+    let when = |pod: &PodView| {
+        let at = pod.exit.as_ref().and_then(|exit| exit.at).map(jiff::Timestamp::as_second);
+        (at.is_none(), at)
+    };
+    // Members first, in the order of their ranks; the first of equals is taken.
+    let members = world.members().filter_map(|member| gang.get(member.pod_name(world.job).as_str()).copied());
+    members.chain(gang.values().copied()).filter(|pod| has_failed(pod)).min_by_key(|pod| when(pod))
 }
 
 fn failure<'a>(world: &World<'_>, pod: &'a PodView) -> Verdict<'a> {
@@ -116,15 +129,14 @@ fn lost<'a>(
 ) -> Option<Verdict<'a>> {
     // Until all pods have been seen once, a missing one has not been created yet.
     attempt.filter(|attempt| attempt.is_open() && attempt.created_time.is_some())?;
+    let same_shape = made_for_this_shape(world, gang);
     world.members().find_map(|member| {
         let name = member.pod_name(world.job);
         let pod = gang.get(name.as_str()).copied();
         let gone = match pod {
             Some(pod) => pod.deleting && pod.phase != PodPhase::Succeeded,
             // Of a world of another shape this member was never a part.
-            None => {
-                made_for_this_shape(world, gang) && !member_succeeded(world, &member, gang, status, attempt)
-            }
+            None => same_shape && !member_succeeded(world, &member, gang, status, attempt),
         };
         gone.then(|| {
             let why = pod

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use trainyard_api::{
-    AllocatedResources, CheckpointDefaults, Effective, Phase, TrainingJob, WorkerCounts, WorkerStatus, names,
+    AllocatedResources, CheckpointDefaults, CleanPodPolicy, Effective, Phase, TrainingJob, WorkerCounts,
+    WorkerStatus, names,
 };
 
 use super::judge::Gang;
@@ -21,16 +22,14 @@ pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>)
     let mut counts = WorkerCounts::default();
     let mut workers = Vec::new();
     let mut replicas = 0;
+    let under_way =
+        draft.status.attempts.last().is_some_and(|last| last.is_open() && last.created_time.is_some());
     for member in world.members() {
         let name = member.pod_name(world.job);
         let pod = gang.get(name.as_str()).copied();
-        let remembered = draft.status.worker_statuses.iter().find(|worker| worker.pod_name == name);
-        // A pod that succeeded and was cleaned away has still succeeded.
-        let kept = remembered.filter(|worker| {
-            pod.is_none()
-                && worker.phase == Phase::Succeeded
-                && draft.status.attempts.last().is_some_and(|a| a.created_time.is_some())
-        });
+        // A pod that succeeded in this attempt and was cleaned away has still succeeded.
+        let may_be_kept = pod.is_none() && under_way;
+        let kept = may_be_kept.then(|| remembered(&draft.status.worker_statuses, &name)).flatten();
         if member.role.is_workers() && pod.is_some() {
             replicas += 1;
         }
@@ -46,12 +45,7 @@ pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>)
         });
         if member.role.is_ranked() {
             counts.desired += 1;
-            *match worker.phase {
-                Phase::Pending => &mut counts.pending,
-                Phase::Running => &mut counts.active,
-                Phase::Succeeded => &mut counts.succeeded,
-                Phase::Failed => &mut counts.failed,
-            } += 1;
+            counts.add(worker.phase);
         }
         workers.push(worker);
     }
@@ -70,6 +64,49 @@ pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>)
         names::ROLE_LABEL,
         names::WORKERS
     ));
+}
+
+fn remembered<'s>(workers: &'s [WorkerStatus], name: &str) -> Option<&'s WorkerStatus> {
+    workers.iter().find(|worker| worker.pod_name == name && worker.phase == Phase::Succeeded)
+}
+
+/// The last report of a job that has ended: of its pods, those are told of that ended by themselves, or that may go on.
+pub(super) fn conclude(draft: &mut Draft<'_>) {
+    let ended = |worker: &WorkerStatus| matches!(worker.phase, Phase::Succeeded | Phase::Failed);
+    if draft.status.worker_statuses.iter().all(ended) {
+        draft.status.resources = draft.status.resources.map(|_| AllocatedResources::default());
+        return;
+    }
+    let job = &*draft.snapshot.job;
+    let world = World::of(job);
+    let number = draft.status.attempts.last().map(|attempt| attempt.number);
+    let may_go_on = job.spec.clean_pod_policy() == CleanPodPolicy::None;
+    let alive: Gang<'_> = draft
+        .snapshot
+        .own_pods()
+        .filter(|pod| may_go_on && pod.attempt == number)
+        .map(|pod| (pod.name.as_str(), pod))
+        .collect();
+    let ranked =
+        |worker: &WorkerStatus| world.roles.iter().any(|role| role.name == worker.role && role.is_ranked());
+    let mut counts =
+        WorkerCounts { desired: draft.status.workers.unwrap_or_default().desired, ..Default::default() };
+    draft.status.worker_statuses.retain_mut(|worker| {
+        let pod = alive.get(worker.pod_name.as_str());
+        if !ended(worker) {
+            let Some(pod) = pod else { return false };
+            worker.phase = phase(pod);
+            worker.status = worker.phase;
+            worker.node_name.clone_from(&pod.node);
+            worker.message = pod_message(pod);
+        }
+        if ranked(worker) {
+            counts.add(worker.phase);
+        }
+        true
+    });
+    draft.status.workers = Some(counts);
+    draft.status.resources = Some(allocated(&world, &alive));
 }
 
 fn phase(pod: &PodView) -> Phase {

@@ -6,7 +6,7 @@ use trainyard_api::{Attempt, Cause, RoleOrder, State, condition, names};
 use super::judge::{Gang, Verdict, judge};
 use super::{ending, invalid, report};
 use crate::build;
-use crate::draft::Draft;
+use crate::draft::{Draft, later};
 use crate::inputs;
 use crate::plan::{NewObject, Restore, Step, Target, TargetKind};
 use crate::snapshot::{Obstacle, ObstacleKind, PodView};
@@ -20,13 +20,16 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
     let inputs = inputs::hash_of(&job.spec);
 
     let number = current_attempt(draft);
+    // Numbers come from labels, too, and end somewhere: pods of an attempt that has ended are never the next one's.
+    let ended = draft.status.attempts.last().is_some_and(|last| !last.is_open() && last.number == number);
     let (gang, older): (Vec<&PodView>, Vec<&PodView>) =
-        snapshot.own_pods().partition(|pod| pod.attempt == Some(number));
+        snapshot.own_pods().partition(|pod| pod.attempt == Some(number) && !ended);
     let gang: Gang<'_> = gang.into_iter().map(|pod| (pod.name.as_str(), pod)).collect();
     recover_record(draft, number, &gang);
 
-    let attempt = draft.status.attempts.last().filter(|attempt| attempt.number == number).cloned();
     report::observe(draft, &world, &gang);
+    note_created(draft, &world, &gang);
+    let attempt = draft.status.attempts.last().filter(|attempt| attempt.number == number).cloned();
     match judge(&world, &gang, attempt.as_ref(), &draft.status, &inputs) {
         Verdict::Succeeded => return ending::complete(draft),
         verdict => {
@@ -39,14 +42,20 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
         }
     }
     if let Some(refusal) = refusal(draft) {
-        return refused(draft, &gang, &older, refusal);
+        return refused(draft, &world, &gang, &older, number, refusal);
     }
     draft.delete_pods(older.iter().copied());
-    let missing = furnish(draft, &world);
-    if older.is_empty() && may_start(draft, &world) {
+    furnish(draft, &world);
+    // Beside a pod that is still going, its gang would wait for it half started.
+    let room = older.is_empty() && gang.values().all(|pod| !pod.deleting);
+    if room && may_start(draft, &world) {
         staff(draft, &world, &gang, number, &inputs);
     }
-    describe(draft, &world, &gang, older.len(), missing);
+    if is_created(draft) {
+        let message = created_message(&world);
+        draft.condition(condition::RESOURCES_CREATED, true, "WorkersCreated", message);
+    }
+    describe(draft, &world, &gang, older.len());
 }
 
 /// The number of the attempt that runs or comes next. Pods know it, too: a status that somebody removed is found again.
@@ -55,7 +64,7 @@ fn current_attempt(draft: &Draft<'_>) -> i32 {
         .status
         .attempts
         .last()
-        .map_or(1, |attempt| if attempt.is_open() { attempt.number } else { attempt.number + 1 });
+        .map_or(1, |attempt| attempt.number.saturating_add(i32::from(!attempt.is_open())));
     let seen = draft.snapshot.own_pods().filter_map(|pod| pod.attempt).max().unwrap_or(1);
     recorded.max(seen)
 }
@@ -68,6 +77,36 @@ fn recover_record(draft: &mut Draft<'_>, number: i32, gang: &Gang<'_>) {
     }
     draft.end_attempt(Cause::Unknown, None, "the record of how this attempt ended was lost");
     begin(draft, number);
+}
+
+/// All pods of the attempt are there, for the first time. That is noted before they are judged: pods may be quick.
+fn note_created(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>) {
+    let time = draft.time();
+    let all = present(world, gang) == world.members().count();
+    let Some(attempt) = draft.open_attempt().filter(|attempt| all && attempt.created_time.is_none()) else {
+        return;
+    };
+    attempt.created_time = Some(time);
+    let number = attempt.number;
+    if number == 1 {
+        draft.normal("Created", "TrainingJob resources created successfully", "");
+    }
+    draft.normal("WorkersCreated", created_message(world), number);
+    draft.condition(condition::RESOURCES_CREATED, true, "WorkersCreated", created_message(world));
+}
+
+fn created_message(world: &World<'_>) -> String {
+    format!("Created {}", text::count(usize::try_from(world.size()).unwrap_or(usize::MAX), "worker pod"))
+}
+
+fn is_created(draft: &mut Draft<'_>) -> bool {
+    draft.open_attempt().is_some_and(|attempt| attempt.created_time.is_some())
+}
+
+/// How many of the pods that should be there are.
+fn present(world: &World<'_>, gang: &Gang<'_>) -> usize {
+    let pods = world.members().filter_map(|member| gang.get(member.pod_name(world.job).as_str()));
+    pods.filter(|pod| !pod.deleting).count()
 }
 
 fn begin(draft: &mut Draft<'_>, number: i32) {
@@ -85,7 +124,8 @@ enum Overdue {
 
 fn overdue(draft: &mut Draft<'_>) -> Option<Overdue> {
     let spec = &draft.snapshot.job.spec;
-    let due = |since: Option<Timestamp>, limit: Option<i64>| Some(since? + SignedDuration::from_secs(limit?));
+    let due =
+        |since: Option<Timestamp>, limit: Option<i64>| Some(later(since?, SignedDuration::from_secs(limit?)));
     let active = due(draft.status.active_since.as_ref().map(|time| time.0), spec.active_deadline_seconds);
     let starting =
         draft.status.attempts.last().filter(|attempt| attempt.is_open() && attempt.running_time.is_none());
@@ -139,7 +179,14 @@ fn refusal<'a>(draft: &Draft<'a>) -> Option<&'a Obstacle> {
         .find(|obstacle| obstacle.generation == snapshot.generation() && draft.now < obstacle.retry_at)
 }
 
-fn refused(draft: &mut Draft<'_>, gang: &Gang<'_>, older: &[&PodView], obstacle: &Obstacle) {
+fn refused(
+    draft: &mut Draft<'_>,
+    world: &World<'_>,
+    gang: &Gang<'_>,
+    older: &[&PodView],
+    number: i32,
+    obstacle: &Obstacle,
+) {
     let message = format!("{} was refused: {}", obstacle.object, obstacle.message);
     let (reason, notice) = match obstacle.kind {
         ObstacleKind::Invalid => return invalid::refuse(draft, &message),
@@ -149,35 +196,43 @@ fn refused(draft: &mut Draft<'_>, gang: &Gang<'_>, older: &[&PodView], obstacle:
     };
     let told = draft.status.condition(condition::RESOURCES_CREATED);
     if told.is_none_or(|told| told.reason != reason) {
-        let occurrence = format!("{}/{}", draft.snapshot.generation(), obstacle.object);
+        let occurrence = format!("{}/{number}/{}", draft.snapshot.generation(), obstacle.object);
         draft.warning(notice, &message, occurrence);
     }
     draft.condition(condition::RESOURCES_CREATED, false, reason, &message);
-    // Half a gang would hold its share of the cluster and wait for the other half.
-    let complete = draft.open_attempt().is_some_and(|attempt| attempt.created_time.is_some());
-    if !complete {
-        draft.delete_pods(gang.values().copied());
-        draft.state(if draft.status.attempts.len() > 1 { State::Restarting } else { State::Pending });
-    }
     draft.delete_pods(older.iter().copied());
-    draft.message(message);
     draft.wake(obstacle.retry_at);
+    if is_created(draft) {
+        // The gang is complete: it goes on without what was refused.
+        describe(draft, world, gang, older.len());
+        let goes_on = draft.status.message.take().unwrap_or_default();
+        draft.message(format!("{goes_on}; {message}"));
+    } else {
+        // Half a gang would hold its share of the cluster and wait for the other half.
+        draft.delete_pods(gang.values().copied());
+        draft.state(waiting_state(draft));
+        draft.message(message);
+    }
 }
 
-/// Makes and mends the service, the config map and the claim. Says whether any of them is missing.
-fn furnish(draft: &mut Draft<'_>, world: &World<'_>) -> bool {
+/// What a job is called that has no pods yet: one that is being restarted still is, any other waits for a start.
+fn waiting_state(draft: &Draft<'_>) -> State {
+    match draft.status.state {
+        Some(State::Restarting) => State::Restarting,
+        _ => State::Pending,
+    }
+}
+
+/// Makes and mends the service, the config map and the claim. What is going or not ours is left alone (see `blocker`).
+fn furnish(draft: &mut Draft<'_>, world: &World<'_>) {
     let snapshot = draft.snapshot;
     let job = &*snapshot.job;
     let uid = snapshot.uid();
     let mut steps = Vec::new();
-    let mut missing = false;
 
     let service = build::service(job);
     match snapshot.services.iter().find(|view| Some(&view.name) == service.metadata.name.as_ref()) {
-        None => {
-            missing = true;
-            steps.push(Step::Create(NewObject::Service(Box::new(service))));
-        }
+        None => steps.push(Step::Create(NewObject::Service(Box::new(service)))),
         Some(view) if view.owner.as_deref() == Some(uid) && !view.deleting => {
             if let Some(patch) = build::restore_service(&service, view.fingerprint) {
                 let target =
@@ -185,14 +240,11 @@ fn furnish(draft: &mut Draft<'_>, world: &World<'_>) -> bool {
                 steps.push(Step::Restore(Restore { target, patch }));
             }
         }
-        Some(_) => missing = true,
+        Some(_) => {}
     }
     let config = build::config_map(job);
     match snapshot.config_maps.iter().find(|view| Some(&view.name) == config.metadata.name.as_ref()) {
-        None => {
-            missing = true;
-            steps.push(Step::Create(NewObject::ConfigMap(Box::new(config))));
-        }
+        None => steps.push(Step::Create(NewObject::ConfigMap(Box::new(config)))),
         Some(view) if view.owner.as_deref() == Some(uid) && !view.deleting => {
             if let Some(patch) = build::restore_config_map(&config, view.fingerprint) {
                 let target =
@@ -200,19 +252,14 @@ fn furnish(draft: &mut Draft<'_>, world: &World<'_>) -> bool {
                 steps.push(Step::Restore(Restore { target, patch }));
             }
         }
-        Some(_) => missing = true,
+        Some(_) => {}
     }
-    if let Some(claim) = build::claim(job, world) {
-        match snapshot.claims.iter().find(|view| Some(&view.name) == claim.metadata.name.as_ref()) {
-            None => {
-                missing = true;
-                steps.push(Step::Create(NewObject::Claim(Box::new(claim))));
-            }
-            Some(view) => missing |= view.deleting,
-        }
+    if let Some(claim) = build::claim(job, world)
+        && !snapshot.claims.iter().any(|view| Some(&view.name) == claim.metadata.name.as_ref())
+    {
+        steps.push(Step::Create(NewObject::Claim(Box::new(claim))));
     }
     draft.stage(steps);
-    missing
 }
 
 /// Whether pods may be created now: no backoff, nobody else's pods or dying objects under our names.
@@ -242,7 +289,8 @@ fn blocker(draft: &Draft<'_>, world: &World<'_>) -> Option<String> {
     let pod = snapshot.pods.iter().find(|pod| {
         foreign(&pod.owner) && world.members().any(|member| member.pod_name(world.job) == pod.name)
     });
-    let claim = snapshot.claims.iter().find(|view| view.name == claim && view.deleting);
+    let mut claims = snapshot.claims.iter().filter(|_| build::makes_claim(&snapshot.job));
+    let claim = claims.find(|view| view.name == claim && view.deleting);
     pod.map(|pod| format!("pod {}", pod.name))
         .or_else(|| objects.next().map(|(kind, view)| format!("{kind} {}", view.name)))
         .or_else(|| claim.map(|claim| format!("claim {}", claim.name)))
@@ -262,7 +310,7 @@ fn staff(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, number: i32,
         RoleOrder::WithWorkers => started(RoleOrder::BeforeWorkers),
         RoleOrder::AfterWorkers => started(RoleOrder::BeforeWorkers) && started(RoleOrder::WithWorkers),
     };
-    let complete = draft.open_attempt().is_some_and(|attempt| attempt.created_time.is_some());
+    let complete = is_created(draft);
     let missing: Vec<Member<'_, '_>> = world
         .members()
         .filter(|member| !complete && !gang.contains_key(member.pod_name(world.job).as_str()) && turn(member))
@@ -282,32 +330,12 @@ fn staff(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, number: i32,
 }
 
 /// State, conditions and message of an attempt that goes on.
-fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: usize, missing: bool) {
+fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: usize) {
     let total = world.members().count();
-    let present = gang.values().filter(|pod| !pod.deleting).count();
+    let present = present(world, gang);
     let workers = usize::try_from(world.size()).unwrap_or(usize::MAX);
     let time = draft.time();
-    let first = draft.status.attempts.len() <= 1;
-
-    let created_now = present == total
-        && !missing
-        && draft.open_attempt().is_some_and(|attempt| attempt.created_time.is_none());
-    if created_now {
-        if let Some(attempt) = draft.open_attempt() {
-            attempt.created_time = Some(time.clone());
-        }
-        let number = draft.status.attempts.last().map_or(1, |attempt| attempt.number);
-        if number == 1 {
-            draft.normal("Created", "TrainingJob resources created successfully", "");
-        }
-        let message = format!("Created {}", text::count(workers, "worker pod"));
-        draft.normal("WorkersCreated", &message, number);
-    }
-    let created = draft.open_attempt().is_some_and(|attempt| attempt.created_time.is_some());
-    if created {
-        let message = format!("Created {}", text::count(workers, "worker pod"));
-        draft.condition(condition::RESOURCES_CREATED, true, "WorkersCreated", message);
-    }
+    let created = is_created(draft);
     let required_started = world
         .members()
         .filter(|member| member.role.is_required())
@@ -341,7 +369,11 @@ fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: 
         draft.state(State::Initializing);
         let started = gang.values().filter(|pod| pod.has_started()).count();
         let summary = format!("{started} of {} running", text::count(total, "pod"));
-        if let Some((reason, detail)) = report::holdup(world, gang) {
+        if let Some(blocker) = blocker(draft, world).filter(|_| !created) {
+            let message = blocked(draft, &blocker);
+            draft.condition(condition::RUNNING, false, "WaitingForPods", &summary);
+            draft.message(format!("{summary}; {message}"));
+        } else if let Some((reason, detail)) = report::holdup(world, gang) {
             draft.condition(condition::RUNNING, false, &reason, &detail);
             draft.message(format!("{summary}; {detail}"));
         } else {
@@ -350,13 +382,11 @@ fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: 
         }
         return;
     }
-    draft.state(if first && draft.status.restarts.is_none() { State::Pending } else { State::Restarting });
+    draft.state(waiting_state(draft));
     let message = if leaving > 0 {
         format!("waiting for {} of the last attempt to go", text::count(leaving, "pod"))
     } else if let Some(blocker) = blocker(draft, world) {
-        let message = format!("waiting for {blocker} of an earlier job to go");
-        draft.condition(condition::RESOURCES_CREATED, false, "NameConflict", &message);
-        message
+        blocked(draft, &blocker)
     } else if let Some(until) = &draft.status.backoff_until {
         let last =
             draft.status.attempts.last().and_then(|attempt| attempt.message.as_deref()).unwrap_or_default();
@@ -365,4 +395,11 @@ fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: 
         format!("creating {}", text::count(total, "pod"))
     };
     draft.message(message);
+}
+
+/// Says that something is in the way.
+fn blocked(draft: &mut Draft<'_>, blocker: &str) -> String {
+    let message = format!("waiting for {blocker} of an earlier job to go");
+    draft.condition(condition::RESOURCES_CREATED, false, "NameConflict", &message);
+    message
 }

@@ -1,0 +1,208 @@
+//! The operator dies after every single write of a story, and another one goes on: the end is the same.
+//!
+//! The cluster itself watches that no two pods of one name and no pods of two attempts ever exist side by side, and
+//! that no status is written that does not differ.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use support::{Cluster, Job, job, role};
+use trainyard_api::{Role, RoleOrder, State, TrainingJobStatus};
+use trainyard_plan::PodView;
+
+/// A story: a job, and what happens to it. Between two happenings everything comes to rest.
+struct Story {
+    name: &'static str,
+    job: fn() -> Job,
+    happenings: Vec<fn(&mut Cluster)>,
+    /// What was refused is forgotten in a crash, so a new operator may ask again sooner: times differ then.
+    refused: bool,
+    end: Option<State>,
+}
+
+fn stories() -> Vec<Story> {
+    let run: fn(&mut Cluster) = Cluster::run_all;
+    let succeed: fn(&mut Cluster) = Cluster::succeed_all;
+    let fail: fn(&mut Cluster) = |cluster| cluster.fail("workers-1", 1);
+    let wait: fn(&mut Cluster) = |cluster| cluster.pass(60);
+    let gone: fn(&mut Cluster) = Cluster::release;
+    let story = |name, happenings, end| Story {
+        name,
+        job: || job("bert").workers(3).checkpoints(),
+        happenings,
+        refused: false,
+        end,
+    };
+    vec![
+        story("complete", vec![run, succeed], Some(State::Completed)),
+        story("fail, restart, complete", vec![run, fail, wait, run, succeed], Some(State::Completed)),
+        Story {
+            job: || job("bert").workers(2).backoff_limit(1),
+            ..story("fail until the limit", vec![run, fail, wait, run, fail, wait], Some(State::Failed))
+        },
+        story("scale", vec![run, |c| c.scale(4), run, |c| c.scale(1), run, succeed], Some(State::Completed)),
+        story(
+            "change the image",
+            vec![run, |c| c.edit(|spec| spec.image = Some("my/trainer:2".into())), run],
+            Some(State::Running),
+        ),
+        story(
+            "suspend and resume",
+            vec![run, Cluster::suspend, wait, Cluster::resume, run, succeed],
+            Some(State::Completed),
+        ),
+        story(
+            "suspend in the backoff",
+            vec![run, fail, Cluster::suspend, wait, Cluster::resume, run],
+            Some(State::Running),
+        ),
+        story(
+            "a pod is deleted",
+            vec![run, |c| c.delete_pod("workers-0"), run, succeed],
+            Some(State::Completed),
+        ),
+        story("delete", vec![run, Cluster::delete_job], None),
+        story("delete at once", vec![Cluster::delete_job], None),
+        Story {
+            job: || {
+                job("bert").workers(2).with(|spec| {
+                    spec.ttl_seconds_after_finished = Some(30);
+                    spec.checkpoint =
+                        serde_json::from_value(serde_json::json!({"deleteOnCompletion": true})).ok();
+                })
+            },
+            ..story("complete and be forgotten", vec![run, succeed, wait], None)
+        },
+        story(
+            "slow deaths",
+            vec![Cluster::pods_linger, run, fail, wait, gone, run, |c| c.scale(2), gone, run, succeed],
+            Some(State::Completed),
+        ),
+        Story {
+            job: || {
+                job("bert")
+                    .workers(2)
+                    .role(Role { order: Some(RoleOrder::BeforeWorkers), ..role("store", 1) })
+                    .role(Role { order: Some(RoleOrder::AfterWorkers), ..role("eval", 1) })
+            },
+            ..story(
+                "roles in order",
+                vec![run, run, run, fail, wait, run, run, run, succeed],
+                Some(State::Completed),
+            )
+        },
+        story(
+            "invalid for a while",
+            vec![
+                run,
+                |c| c.edit(|spec| spec.command = Some(Vec::new())),
+                |c| c.edit(|spec| spec.command = None),
+                run,
+            ],
+            Some(State::Running),
+        ),
+        Story {
+            refused: true,
+            ..story(
+                "a quota for a while",
+                vec![|c| c.quota(Some(0)), |c| c.scale(2), wait, |c| c.quota(None), wait, run],
+                Some(State::Running),
+            )
+        },
+        Story {
+            job: || job("bert").workers(2).with(|spec| spec.active_deadline_seconds = Some(50)),
+            ..story("past the deadline", vec![run, fail, wait], Some(State::Failed))
+        },
+    ]
+}
+
+/// What is left in the end.
+#[derive(Debug, PartialEq)]
+struct End {
+    status: Option<TrainingJobStatus>,
+    pods: Vec<PodView>,
+    services: Vec<String>,
+    config_maps: Vec<String>,
+    claims: Vec<String>,
+}
+
+fn end_of(cluster: &Cluster) -> End {
+    let anonymous = |pod: &PodView| PodView { uid: String::new(), ..pod.clone() };
+    let mut status = cluster.exists().then(|| cluster.status().clone());
+    if let Some(status) = &mut status {
+        // A map by type: the order in which they came to be says nothing.
+        status.conditions.sort_by(|left, right| left.type_.cmp(&right.type_));
+    }
+    End {
+        status,
+        pods: cluster.pods().iter().map(|pod| anonymous(cluster.pod(pod))).collect(),
+        services: cluster.services().keys().cloned().collect(),
+        config_maps: cluster.config_maps().keys().cloned().collect(),
+        claims: cluster.claims().keys().cloned().collect(),
+    }
+}
+
+/// Tells a story. `prepare` may plant crashes; `rest` brings everything to rest.
+fn tell(story: &Story, prepare: impl Fn(&mut Cluster), rest: impl Fn(&mut Cluster)) -> Cluster {
+    let mut cluster = (story.job)().submitted();
+    prepare(&mut cluster);
+    rest(&mut cluster);
+    for happening in &story.happenings {
+        happening(&mut cluster);
+        rest(&mut cluster);
+    }
+    // Details may lag behind by a few seconds.
+    cluster.pass(10);
+    rest(&mut cluster);
+    cluster
+}
+
+fn occurrences(cluster: &Cluster) -> BTreeSet<(&str, &str)> {
+    cluster.events.iter().map(|event| (event.reason, event.occurrence.as_str())).collect()
+}
+
+#[test]
+fn a_crash_after_any_single_write_changes_nothing() {
+    for story in stories() {
+        for backwards in [false, true] {
+            let calm = tell(&story, |cluster| cluster.backwards = backwards, Cluster::settle);
+            assert_eq!(calm.exists().then(|| calm.state()), story.end, "{}", story.name);
+            let writes = calm.tally.writes();
+            assert!(writes > 5, "{}", story.name);
+            for crash in 1..=writes {
+                let prepare = |cluster: &mut Cluster| {
+                    cluster.backwards = backwards;
+                    cluster.crash_after(crash);
+                };
+                let crashed = tell(&story, prepare, Cluster::settle);
+                let told = format!("{}, with a crash after write {crash} of {writes}", story.name);
+                assert_eq!(end_of(&crashed), end_of(&calm), "{told}");
+                // The event of a write may be lost with the operator; none is made up, and none but one.
+                let (heard, all) = (occurrences(&crashed), occurrences(&calm));
+                assert!(heard.is_subset(&all), "{told}: {:?}", heard.difference(&all));
+                let lost: BTreeSet<_> = all.difference(&heard).map(|(reason, _)| *reason).collect();
+                assert!(lost.len() <= 3, "{told}: {lost:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_operator_that_dies_after_each_of_its_writes_still_gets_there() {
+    for story in stories().into_iter().filter(|story| !story.refused) {
+        let calm = tell(&story, |_| {}, Cluster::settle);
+        let rest = |cluster: &mut Cluster| {
+            for _ in 0..200 {
+                cluster.crash_after(1);
+                if cluster.try_settle().is_ok() {
+                    return cluster.operator_restarts();
+                }
+                cluster.operator_restarts();
+            }
+            panic!("{}: no end", story.name);
+        };
+        let crashed = tell(&story, |_| {}, rest);
+        assert_eq!(end_of(&crashed), end_of(&calm), "{}", story.name);
+    }
+}

@@ -1,0 +1,106 @@
+//! Rules of the house that hold for every plan, whatever the story.
+
+use std::collections::BTreeSet;
+
+use trainyard_api::{State, names};
+use trainyard_plan::{NewObject, Plan, Snapshot, StatusWrite, Step, TargetKind, World};
+
+/// Whether a job may go from one state to another (none: it has no status yet).
+pub(crate) fn is_allowed(from: Option<State>, to: State) -> bool {
+    use State::{Completed, Failed, Initializing, Pending, Restarting, Running, Suspended};
+    let next: &[State] = match from {
+        None => &[Pending, Suspended, Failed],
+        // Whoever looks away for a moment may find that all pods run already, or have ended.
+        Some(Pending) => &[Initializing, Running, Restarting, Suspended, Completed, Failed],
+        // Back to Pending when a quota has no room for the whole gang.
+        Some(Initializing) => &[Pending, Running, Restarting, Suspended, Completed, Failed],
+        Some(Running) => &[Restarting, Suspended, Completed, Failed],
+        Some(Restarting) => &[Initializing, Running, Suspended, Completed, Failed],
+        Some(Suspended) => &[Pending, Failed],
+        Some(Completed) => &[],
+        // Only from InvalidSpec; the cluster checks that.
+        Some(Failed) => &[Pending, Suspended],
+    };
+    from == Some(to) || next.contains(&to)
+}
+
+/// Panics when a plan breaks a rule that no situation excuses.
+/// With `orderly`, the status that the plan is made from is one that Trainyard wrote.
+pub(crate) fn check(snapshot: &Snapshot, plan: &Plan, now: jiff::Timestamp, orderly: bool) {
+    if let Some(wake_at) = plan.wake_at {
+        assert!(wake_at > now, "wakes at {wake_at}, which is not after {now}: a busy loop");
+    }
+    assert!(plan.stages.iter().all(|stage| !stage.is_empty()), "an empty stage: {:?}", plan.stages);
+    let mut created = BTreeSet::new();
+    let mut deleted = BTreeSet::new();
+    let world = World::of(&snapshot.job);
+    let members: BTreeSet<String> = world.members().map(|member| member.pod_name(world.job)).collect();
+    for step in plan.steps() {
+        match step {
+            Step::Create(object) => {
+                let name = object.name().to_owned();
+                let expected = match object {
+                    NewObject::Pod(_) => members.contains(&name),
+                    NewObject::Service(_) => name == names::service(world.job),
+                    NewObject::ConfigMap(_) => name == names::config_map(world.job),
+                    NewObject::Claim(_) => name == names::claim(world.job),
+                };
+                assert!(expected, "creates something that is no part of the job: {name}");
+                let known = match object {
+                    NewObject::Pod(_) => snapshot.pods.iter().any(|pod| pod.name == name),
+                    NewObject::Service(_) => snapshot.services.iter().any(|view| view.name == name),
+                    NewObject::ConfigMap(_) => snapshot.config_maps.iter().any(|view| view.name == name),
+                    NewObject::Claim(_) => snapshot.claims.iter().any(|view| view.name == name),
+                };
+                assert!(!known, "creates {name}, which exists already");
+                assert!(created.insert((object.kind(), name.clone())), "creates {name} twice");
+            }
+            Step::Delete(target) => {
+                let ours = match target.kind {
+                    TargetKind::Pod => snapshot
+                        .own_pods()
+                        .any(|pod| pod.name == target.name && pod.uid == target.uid && !pod.deleting),
+                    TargetKind::Claim => {
+                        target.name == names::claim(snapshot.name())
+                            && snapshot
+                                .claims
+                                .iter()
+                                .any(|claim| claim.name == target.name && claim.uid == target.uid)
+                            && snapshot.job.metadata.deletion_timestamp.is_some()
+                            && snapshot.job.spec.delete_checkpoints_with_job()
+                    }
+                    TargetKind::Service | TargetKind::ConfigMap => false,
+                };
+                assert!(ours, "deletes what is not ours to delete: {target:?}");
+                assert!(deleted.insert((target.kind, target.name.clone())), "deletes {} twice", target.name);
+            }
+            Step::Restore(restore) => {
+                let views = match restore.target.kind {
+                    TargetKind::Service => &snapshot.services,
+                    TargetKind::ConfigMap => &snapshot.config_maps,
+                    kind => panic!("restores a {}", kind.as_str()),
+                };
+                let ours = views.iter().any(|view| {
+                    view.name == restore.target.name
+                        && view.uid == restore.target.uid
+                        && view.owner.as_deref() == Some(snapshot.uid())
+                });
+                assert!(ours, "changes what is not ours: {:?}", restore.target);
+            }
+            Step::AddFinalizer | Step::RemoveFinalizer | Step::DeleteJob => {}
+        }
+    }
+    for (kind, name) in &created {
+        assert!(!deleted.contains(&(*kind, name.clone())), "creates and deletes {name} in one plan");
+    }
+    let status = &plan.status;
+    if plan.write == StatusWrite::Not || !orderly {
+        return;
+    }
+    assert_eq!(status.phase, status.state.map(State::phase), "phase and state disagree");
+    assert!(status.attempts.len() <= 10, "more than ten attempts are kept");
+    let closed = status.attempts.iter().rev().skip(1).all(|attempt| !attempt.is_open());
+    assert!(closed, "only the newest attempt may be open: {:?}", status.attempts);
+    let kinds: BTreeSet<&str> = status.conditions.iter().map(|condition| condition.type_.as_str()).collect();
+    assert_eq!(kinds.len(), status.conditions.len(), "a condition twice");
+}

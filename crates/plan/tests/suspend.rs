@@ -1,0 +1,190 @@
+//! `spec.suspend`, in every state of a job.
+
+mod support;
+
+use support::{Cluster, job};
+use trainyard_api::{Cause, Phase, State};
+
+#[test]
+fn suspending_removes_the_pods_and_keeps_the_rest() {
+    let mut bert = job("bert").workers(2).checkpoints().submitted();
+    bert.settle();
+    bert.run_all();
+    bert.settle();
+    bert.suspend();
+    bert.settle();
+    assert_eq!((bert.state(), bert.status().phase), (State::Suspended, Some(Phase::Pending)));
+    assert_eq!(bert.pods(), Vec::<String>::new());
+    assert_eq!((bert.services().len(), bert.config_maps().len(), bert.claims().len()), (1, 1, 1));
+    assert_eq!(bert.condition("Suspended").0, "True");
+    assert_eq!(bert.condition("Running").0, "False");
+    assert_eq!(bert.causes(), [Cause::Suspend]);
+    assert_eq!(bert.count("Suspended"), 1);
+    assert_eq!(bert.status().resources.unwrap().allocated_nodes, 0);
+    bert.pass(10);
+    assert_eq!(bert.message(), "Suspended: no pods; set suspend to false to go on");
+    assert_eq!(bert.wake_at(), None);
+
+    bert.resume();
+    bert.settle();
+    assert_eq!(
+        (bert.state(), bert.attempts().len(), bert.restarts()),
+        (State::Initializing, 2, (0, 0, 0, 0))
+    );
+    assert_eq!(bert.condition("Suspended").0, "False");
+    assert_eq!(bert.count("Resumed"), 1);
+    bert.run_all();
+    bert.settle();
+    bert.succeed_all();
+    bert.settle();
+    assert_eq!(
+        bert.states,
+        [
+            State::Pending,
+            State::Initializing,
+            State::Running,
+            State::Suspended,
+            State::Pending,
+            State::Initializing,
+            State::Running,
+            State::Completed
+        ],
+        "a resumed job waits for a start: it is not being restarted"
+    );
+}
+
+#[test]
+fn a_job_may_be_born_suspended() {
+    let mut bert = job("bert").workers(2).suspended().submitted();
+    bert.settle();
+    assert_eq!((bert.state(), bert.tally.creates), (State::Suspended, 0));
+    assert_eq!((bert.status().start_time.clone(), bert.attempts().len()), (None, 0));
+    bert.pass(3600);
+    bert.resume();
+    bert.settle();
+    assert_eq!(bert.state(), State::Initializing);
+    assert_eq!(bert.attempts()[0].number, 1);
+    assert_eq!(bert.status().start_time.as_ref().unwrap().0, bert.now);
+    assert_eq!(bert.states, [State::Suspended, State::Pending, State::Initializing]);
+}
+
+#[test]
+fn in_each_state() {
+    let stories: [(State, fn(&mut Cluster)); 4] = [
+        (State::Pending, |bert| {
+            bert.round().unwrap();
+        }),
+        (State::Initializing, |bert| {
+            bert.settle();
+            bert.run("workers-0");
+            bert.settle();
+        }),
+        (State::Running, |bert| {
+            bert.settle();
+            bert.run_all();
+            bert.settle();
+        }),
+        (State::Restarting, |bert| {
+            bert.settle();
+            bert.fail("workers-0", 1);
+            bert.settle();
+        }),
+    ];
+    for (state, story) in stories {
+        let mut bert = job("bert").workers(2).submitted();
+        story(&mut bert);
+        assert_eq!(bert.state(), state);
+        let restarts = bert.restarts();
+        bert.suspend();
+        bert.settle();
+        assert_eq!((bert.state(), bert.pods().len()), (State::Suspended, 0), "from {state:?}");
+        assert_eq!(bert.status().backoff_until, None);
+        bert.pass(24 * 3600);
+        assert_eq!(bert.state(), State::Suspended);
+        bert.resume();
+        bert.settle();
+        assert_eq!(bert.state(), State::Initializing, "from {state:?}");
+        assert_eq!(bert.restarts(), restarts, "suspending is no failure");
+        assert_eq!(bert.attempts().last().unwrap().number, 2);
+    }
+}
+
+#[test]
+fn resumed_before_the_pods_are_gone() {
+    let mut bert = job("bert").workers(2).submitted();
+    bert.settle();
+    bert.run_all();
+    bert.settle();
+    bert.pods_linger();
+    bert.suspend();
+    bert.settle();
+    assert_eq!(bert.message(), "Suspended: 2 pods to be removed");
+    bert.resume();
+    bert.settle();
+    assert_eq!((bert.state(), bert.attempts().len()), (State::Pending, 1));
+    // They end as pods do that are deleted.
+    bert.fail("workers-0", 143);
+    bert.fail("workers-1", 143);
+    bert.settle();
+    bert.release();
+    bert.settle();
+    assert_eq!(
+        (bert.state(), bert.restarts(), bert.attempts().len()),
+        (State::Initializing, (0, 0, 0, 0), 2)
+    );
+}
+
+#[test]
+fn changes_made_while_suspended_take_effect_at_the_resume_without_a_restart() {
+    let mut bert = job("bert").workers(2).submitted();
+    bert.settle();
+    bert.suspend();
+    bert.settle();
+    bert.edit(|spec| {
+        spec.num_workers = Some(3);
+        spec.image = Some("my/trainer:2".into());
+    });
+    bert.settle();
+    bert.resume();
+    bert.settle();
+    assert_eq!((bert.pods().len(), bert.restarts()), (3, (0, 0, 0, 0)));
+}
+
+#[test]
+fn twice_suspended_is_told_twice() {
+    let mut bert = job("bert").submitted();
+    for _ in 0..2 {
+        bert.settle();
+        bert.suspend();
+        bert.settle();
+        bert.resume();
+        bert.settle();
+    }
+    assert_eq!((bert.count("Suspended"), bert.count("Resumed"), bert.tally.repeated_events), (2, 2, 0));
+}
+
+#[test]
+fn a_worker_that_succeeded_before_the_suspension_starts_anew() {
+    let mut bert = job("bert").workers(2).submitted();
+    bert.settle();
+    bert.run_all();
+    bert.settle();
+    bert.succeed("workers-0");
+    bert.settle();
+    bert.pass(10);
+    bert.suspend();
+    bert.settle();
+    assert_eq!(
+        bert.status().workers.unwrap().succeeded,
+        0,
+        "a suspended job has no pods, and nobody has succeeded"
+    );
+    bert.resume();
+    bert.settle();
+    assert_eq!(bert.pods(), ["workers-0", "workers-1"]);
+    bert.run_all();
+    bert.settle();
+    bert.succeed("workers-1");
+    bert.settle();
+    assert_eq!(bert.state(), State::Running);
+}

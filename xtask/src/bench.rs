@@ -1,0 +1,419 @@
+//! `cargo xtask bench`: the operator on a real API server, next to a bare client that posts the same objects.
+//!
+//! Machines differ and are noisy, so speed is given as a ratio between two runs on one machine, in one go. No nodes are
+//! needed: etcd and the API server alone show what the operator costs.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use futures::StreamExt;
+use futures::stream::{self, FuturesUnordered};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::request::Request;
+use kube::{Client, Resource, ResourceExt};
+use serde_json::{Value, json};
+use trainyard_api::{State, TrainingJob};
+use trainyard_plan::{NewObject, Settings, Snapshot, Step, plan};
+use trainyard_testcluster::{Binaries, Component, TestCluster};
+
+use crate::manifests::root;
+use crate::test::cargo;
+
+const WORKERS: i32 = 4;
+/// Connections of the bare client.
+const CONNECTIONS: usize = 16;
+/// Clients that create jobs for the operator.
+const CLIENTS: usize = 8;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Jobs to create
+    #[arg(long, default_value_t = 1000)]
+    jobs: usize,
+    /// Failures to react to
+    #[arg(long, default_value_t = 100)]
+    reactions: usize,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    println!("building the release binary");
+    let built = cargo(&["build", "--release", "--quiet", "--package", "trainyard"]).status()?;
+    if !built.success() {
+        bail!("the release build failed");
+    }
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(measure(args))
+}
+
+async fn measure(args: &Args) -> anyhow::Result<()> {
+    let binaries = Binaries::ensure(&mut |line| println!("{line}"))?;
+    let cluster = TestCluster::builder().controllers(false).start_with(binaries).await?;
+    let crd = root().join("kubernetes/base/trainingjob-crd.yaml");
+    let crd = crd.to_str().context("a path that is no text")?;
+    cluster.kubectl().run(&["apply", "-f", crd]).await?.expect("the CRD");
+    let wait = ["wait", "--for=condition=Established", "crd/trainingjobs.ml.example.com", "--timeout=30s"];
+    cluster.kubectl().run(&wait).await?.expect("the CRD is established");
+    let client = cluster.client().await?;
+    for namespace in ["bare", "operated", "life", "reaction"] {
+        let object: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
+        Api::all(client.clone()).create(&PostParams::default(), &object).await?;
+    }
+
+    let bare = bare_client(&client, args.jobs).await?;
+    println!("bare client, {CONNECTIONS} connections:            {:>8.2} s", bare.as_secs_f64());
+
+    let mut operator = RunningOperator::start(&cluster, "operated", &[]).await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let idle = operator.resident()?;
+    let operated = create_jobs(&client, args.jobs).await?;
+    println!("operator, {CLIENTS} clients, first create → last pod: {:>6.2} s", operated.as_secs_f64());
+    println!(
+        "  ratio to the bare client:                {:>8.2}   (wanted: at most 1.30)",
+        operated.as_secs_f64() / bare.as_secs_f64()
+    );
+    until_reported(&client, args.jobs).await?;
+    let (writes, refused) = operator.writes().await?;
+    println!("  writes:                                  {writes:>8}   refused: {refused}");
+    println!("operator memory, idle:                     {:>8.1} MB (wanted: at most 15)", idle);
+    println!(
+        "operator memory, after {} jobs:          {:>8.1} MB (wanted: at most 25)",
+        args.jobs,
+        operator.resident()?
+    );
+    println!("operator CPU for them:                     {:>8.2} s  (wanted: at most 5)", operator.cpu()?);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let (later, _) = operator.writes().await?;
+    println!("API calls of {} idle jobs in 10 s:       {:>8}   (wanted: 0)", args.jobs, later - writes);
+    operator.component.check()?;
+    drop(operator);
+
+    let operator = RunningOperator::start(&cluster, "life", &[]).await?;
+    one_life(&client).await?;
+    let (writes, refused) = operator.writes().await?;
+    println!(
+        "writes of one job's whole life:            {writes:>8}   (wanted: at most 20), refused: {refused} (wanted: 0)"
+    );
+    drop(operator);
+
+    let operator = RunningOperator::start(&cluster, "reaction", &["--backoff-seconds=0"]).await?;
+    let mut times = reactions(&client, args.reactions).await?;
+    times.sort_unstable();
+    let at =
+        |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)].as_secs_f64() * 1000.0;
+    println!(
+        "pod failed → replacement created:     p50 {:>5.1} ms, p99 {:.1} ms (wanted: p99 at most 50)",
+        at(50),
+        at(99)
+    );
+    drop(operator);
+    cluster.stop().await;
+    Ok(())
+}
+
+fn training_job(namespace: &str, name: &str, backoff_limit: i32) -> TrainingJob {
+    let value = json!({
+        "apiVersion": "ml.example.com/v1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "image": "train:1",
+            "command": ["python", "train.py"],
+            "args": ["--epochs=10", "--batch-size=64"],
+            "numWorkers": WORKERS,
+            "backoffLimit": backoff_limit,
+            "resources": {"requests": {"cpu": "2", "memory": "4Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}},
+            "hyperparameters": {"learningRate": 0.001, "optimizer": "adam"},
+        },
+    });
+    serde_json::from_value(value).unwrap_or_else(|error| panic!("the bench's own job: {error}"))
+}
+
+/// Posts what the operator would create, and the jobs themselves, with nothing in between.
+async fn bare_client(client: &Client, jobs: usize) -> anyhow::Result<Duration> {
+    let mut requests = Vec::new();
+    for index in 0..jobs {
+        let mut job = training_job("bare", &format!("job-{index}"), 3);
+        requests.push((TrainingJob::url_path(&(), Some("bare")), serde_json::to_vec(&job)?));
+        job.metadata.uid = Some(format!("00000000-0000-0000-0000-{index:012}"));
+        let snapshot = Snapshot {
+            job: Arc::new(job),
+            pods: Vec::new(),
+            services: Vec::new(),
+            config_maps: Vec::new(),
+            claims: Vec::new(),
+            obstacles: Vec::new(),
+            last_status_write: None,
+        };
+        for step in plan(&snapshot, &Settings::default(), Timestamp::now()).stages.into_iter().flatten() {
+            if let Step::Create(object) = step {
+                let url = |path: String| path;
+                requests.push(match object {
+                    NewObject::Pod(pod) => (url(Pod::url_path(&(), Some("bare"))), serde_json::to_vec(&pod)?),
+                    NewObject::Service(it) => (
+                        url(k8s_openapi::api::core::v1::Service::url_path(&(), Some("bare"))),
+                        serde_json::to_vec(&it)?,
+                    ),
+                    NewObject::ConfigMap(it) => (
+                        url(k8s_openapi::api::core::v1::ConfigMap::url_path(&(), Some("bare"))),
+                        serde_json::to_vec(&it)?,
+                    ),
+                    NewObject::Claim(it) => (
+                        url(k8s_openapi::api::core::v1::PersistentVolumeClaim::url_path(&(), Some("bare"))),
+                        serde_json::to_vec(&it)?,
+                    ),
+                });
+            }
+        }
+    }
+    let start = Instant::now();
+    let mut posts = stream::iter(requests)
+        .map(|(url, body)| async move {
+            let request = Request::new(url).create(&PostParams::default(), body)?;
+            client.request_text(request).await?;
+            anyhow::Ok(())
+        })
+        .buffer_unordered(CONNECTIONS);
+    while let Some(posted) = posts.next().await {
+        posted?;
+    }
+    Ok(start.elapsed())
+}
+
+/// Creates jobs from several clients at once and waits for the last pod.
+async fn create_jobs(client: &Client, jobs: usize) -> anyhow::Result<Duration> {
+    let start = Instant::now();
+    let clients: FuturesUnordered<_> = (0..CLIENTS)
+        .map(|first| async move {
+            let api: Api<TrainingJob> = Api::namespaced(client.clone(), "operated");
+            for index in (first..jobs).step_by(CLIENTS) {
+                let job = training_job("operated", &format!("job-{index}"), 3);
+                api.create(&PostParams::default(), &job).await?;
+            }
+            anyhow::Ok(())
+        })
+        .collect();
+    let create = clients.collect::<Vec<_>>();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "operated");
+    let wanted = i64::try_from(jobs)? * i64::from(WORKERS);
+    let count = async {
+        loop {
+            let list = pods.list_metadata(&ListParams::default().limit(1)).await?;
+            let seen = i64::try_from(list.items.len())? + list.metadata.remaining_item_count.unwrap_or(0);
+            if seen >= wanted {
+                return anyhow::Ok(start.elapsed());
+            }
+            if start.elapsed() > Duration::from_secs(600) {
+                bail!("only {seen} of {wanted} pods after ten minutes");
+            }
+            // Asking is not free for the API server either.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let (created, elapsed) = tokio::join!(create, count);
+    created.into_iter().collect::<anyhow::Result<Vec<()>>>()?;
+    elapsed
+}
+
+/// Until every job says that its pods were created: after that, nothing happens any more.
+async fn until_reported(client: &Client, jobs: usize) -> anyhow::Result<()> {
+    let start = Instant::now();
+    let api: Api<TrainingJob> = Api::namespaced(client.clone(), "operated");
+    loop {
+        let list = api.list(&ListParams::default()).await?;
+        let told = |job: &&TrainingJob| {
+            let attempts = job.status.as_ref().map(|status| status.attempts.as_slice()).unwrap_or_default();
+            attempts.last().is_some_and(|attempt| attempt.created_time.is_some())
+        };
+        if list.items.iter().filter(told).count() == jobs {
+            break;
+        }
+        if start.elapsed() > Duration::from_secs(300) {
+            bail!("not every job was reported within five minutes");
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    println!("  all reported after another:              {:>8.2} s", start.elapsed().as_secs_f64());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    Ok(())
+}
+
+async fn set_status(pods: &Api<Pod>, name: &str, status: Value) -> anyhow::Result<Pod> {
+    Ok(pods.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({"status": status}))).await?)
+}
+
+fn ended(phase: &str, code: i32) -> Value {
+    let terminated = json!({"exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" }});
+    json!({"phase": phase, "containerStatuses": [{
+        "name": "training-worker", "image": "train:1", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": terminated},
+    }]})
+}
+
+/// From create to deleted, with pods that start and end one after the other.
+async fn one_life(client: &Client) -> anyhow::Result<()> {
+    let jobs: Api<TrainingJob> = Api::namespaced(client.clone(), "life");
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "life");
+    let state = async |wanted: State| {
+        let start = Instant::now();
+        while jobs.get("bert").await?.status.and_then(|status| status.state) != Some(wanted) {
+            if start.elapsed() > Duration::from_secs(30) {
+                bail!("the job never came to {wanted:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    };
+    jobs.create(&PostParams::default(), &training_job("life", "bert", 3)).await?;
+    state(State::Initializing).await?;
+    for index in 0..WORKERS {
+        set_status(&pods, &format!("bert-workers-{index}"), json!({"phase": "Running"})).await?;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    state(State::Running).await?;
+    for index in 0..WORKERS {
+        set_status(&pods, &format!("bert-workers-{index}"), ended("Succeeded", 0)).await?;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    state(State::Completed).await?;
+    jobs.delete("bert", &DeleteParams::default()).await?;
+    while jobs.get_opt("bert").await?.is_some() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    Ok(())
+}
+
+/// How long it takes from a pod's failure until its replacement exists, on an idle system.
+async fn reactions(client: &Client, count: usize) -> anyhow::Result<Vec<Duration>> {
+    let jobs: Api<TrainingJob> = Api::namespaced(client.clone(), "reaction");
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "reaction");
+    jobs.create(&PostParams::default(), &training_job("reaction", "bert", 100)).await?;
+    let mut times = Vec::new();
+    let attempt = |pod: &Pod| {
+        pod.labels().get("trainingjob.ml.example.com/attempt").and_then(|it| it.parse::<usize>().ok())
+    };
+    for round in 1..=count.min(100) {
+        let start = Instant::now();
+        // All pods of this attempt exist and the operator has said so: the system is idle.
+        loop {
+            let job = jobs.get("bert").await?;
+            let last = job.status.as_ref().and_then(|status| status.attempts.last());
+            let ready = last
+                .is_some_and(|last| usize::try_from(last.number) == Ok(round) && last.created_time.is_some());
+            if ready {
+                break;
+            }
+            if start.elapsed() > Duration::from_secs(30) {
+                bail!("attempt {round} never came up: {:?}", job.status);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let from =
+            pods.list_metadata(&ListParams::default()).await?.metadata.resource_version.unwrap_or_default();
+        let watch = pods.watch(&kube::api::WatchParams::default(), &from).await?;
+        futures::pin_mut!(watch);
+        set_status(&pods, "bert-workers-2", ended("Failed", 1)).await?;
+        let failed = Instant::now();
+        let mut replaced = 0;
+        while replaced < usize::try_from(WORKERS)? {
+            match watch.next().await {
+                Some(Ok(kube::api::WatchEvent::Added(pod))) if attempt(&pod) == Some(round + 1) => {
+                    replaced += 1;
+                    if pod.name_any() == "bert-workers-2" {
+                        times.push(failed.elapsed());
+                    }
+                }
+                Some(Ok(_)) => {}
+                other => bail!("the watch ended: {other:?}"),
+            }
+        }
+    }
+    Ok(times)
+}
+
+struct RunningOperator {
+    component: Component,
+    address: String,
+}
+
+impl RunningOperator {
+    async fn start(cluster: &TestCluster, namespace: &str, more: &[&str]) -> anyhow::Result<Self> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let address = format!("127.0.0.1:{port}");
+        let mut argv: Vec<OsString> = vec![root().join("target/release/trainyard").into()];
+        let kubeconfig = cluster.kubeconfig().display().to_string();
+        let flags = [
+            "operator",
+            "--kubeconfig",
+            &kubeconfig,
+            "--namespace",
+            namespace,
+            "--metrics-address",
+            &address,
+        ];
+        argv.extend(flags.iter().chain(more).map(OsString::from));
+        let log = cluster.dir().join(format!("operator-{namespace}.log"));
+        let component = Component::start("operator", &argv, log)?;
+        let operator = Self { component, address };
+        let start = Instant::now();
+        while operator.get("/readyz").await.is_none_or(|text| text.trim() != "ok") {
+            if start.elapsed() > Duration::from_secs(30) {
+                bail!("the operator is not ready after 30 s:\n{}", operator.component.tail());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(operator)
+    }
+
+    async fn get(&self, path: &str) -> Option<String> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut stream = tokio::net::TcpStream::connect(&self.address).await.ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.ok()?;
+        answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
+    }
+
+    /// Writes so far, and how many of them were refused.
+    async fn writes(&self) -> anyhow::Result<(u64, u64)> {
+        let text = self.get("/metrics").await.context("no metrics")?;
+        let (mut all, mut refused) = (0, 0);
+        for line in text.lines().filter(|line| line.starts_with("trainingjob_operator_api_requests_total{")) {
+            let number: u64 = line.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0);
+            all += number;
+            if !line.contains("result=\"ok\"") {
+                refused += number;
+            }
+        }
+        Ok((all, refused))
+    }
+
+    /// Resident memory in MB.
+    fn resident(&self) -> anyhow::Result<f64> {
+        let status = self.proc("status")?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("no VmRSS")?;
+        let kilobytes: f64 = line.split_whitespace().nth(1).context("no number")?.parse()?;
+        Ok(kilobytes / 1024.0)
+    }
+
+    /// CPU time so far, in seconds.
+    fn cpu(&self) -> anyhow::Result<f64> {
+        let stat = self.proc("stat")?;
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split_whitespace().collect();
+        let ticks =
+            |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+        // utime and stime, in hundredths of a second on every Linux.
+        Ok((ticks(11) + ticks(12)) / 100.0)
+    }
+
+    fn proc(&self, file: &str) -> anyhow::Result<String> {
+        let path = Path::new("/proc").join(self.component.pid().to_string()).join(file);
+        std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+    }
+}

@@ -1,0 +1,59 @@
+//! `cargo xtask test`: the fast checks first, so that a mistake is told early.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+
+use crate::{licences, manifests};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Also run the tests on a real Kubernetes (the first time, its parts are built from Go modules: some minutes)
+    #[arg(long)]
+    cluster: bool,
+    /// Only the tests: no formatting, lints, licences or generated files
+    #[arg(long)]
+    only_tests: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if !args.only_tests {
+        step("formatting", &mut cargo(&["fmt", "--all", "--check"]))?;
+        step(
+            "lints",
+            &mut cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "--deny", "warnings"]),
+        )?;
+        println!("== generated manifests");
+        manifests::run(&manifests::Args::check())?;
+        licences::check()?;
+    }
+    if args.cluster {
+        println!("== a real Kubernetes");
+        trainyard_testcluster::Binaries::ensure(&mut |line| println!("   {line}"))?;
+    } else {
+        println!("== skipped: tests on a real Kubernetes (cargo xtask test --cluster runs them)");
+    }
+    let mut tests = cargo(&["test", "--workspace", "--quiet"]);
+    if args.cluster {
+        tests.env(trainyard_testcluster::ENABLE, "1");
+    }
+    step("tests", &mut tests)
+}
+
+fn step(what: &str, command: &mut Command) -> anyhow::Result<()> {
+    println!("== {what}");
+    let start = Instant::now();
+    let status = command.status().with_context(|| format!("{what}: cannot be started"))?;
+    if !status.success() {
+        bail!("{what}: failed ({status})");
+    }
+    println!("== {what}: {:.0} s", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(manifests::root());
+    command
+}
