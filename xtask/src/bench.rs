@@ -78,7 +78,7 @@ async fn measure(args: &Args) -> anyhow::Result<()> {
     until_reported(&client, args.jobs).await?;
     let (writes, refused) = operator.writes().await?;
     println!("  writes:                                  {writes:>8}   refused: {refused}");
-    println!("operator memory, idle:                     {:>8.1} MB (wanted: at most 15)", idle);
+    println!("operator memory, idle:                     {idle:>8.1} MB (wanted: at most 15)");
     println!(
         "operator memory, after {} jobs:          {:>8.1} MB (wanted: at most 25)",
         args.jobs,
@@ -206,7 +206,7 @@ async fn create_jobs(client: &Client, jobs: usize) -> anyhow::Result<Duration> {
             if seen >= wanted {
                 return anyhow::Ok(start.elapsed());
             }
-            if start.elapsed() > Duration::from_secs(600) {
+            if start.elapsed() > Duration::from_mins(10) {
                 bail!("only {seen} of {wanted} pods after ten minutes");
             }
             // Asking is not free for the API server either.
@@ -231,7 +231,7 @@ async fn until_reported(client: &Client, jobs: usize) -> anyhow::Result<()> {
         if list.items.iter().filter(told).count() == jobs {
             break;
         }
-        if start.elapsed() > Duration::from_secs(300) {
+        if start.elapsed() > Duration::from_mins(5) {
             bail!("not every job was reported within five minutes");
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -388,6 +388,7 @@ impl RunningOperator {
             let number: u64 = line.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0);
             all += number;
             if !line.contains("result=\"ok\"") {
+                println!("  refused: {line}");
                 refused += number;
             }
         }

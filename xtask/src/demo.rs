@@ -43,7 +43,7 @@ async fn show(args: &Args) -> anyhow::Result<()> {
     kubectl(&cluster, &["wait", "--for=condition=Established", "crd/trainingjobs.ml.example.com"]).await?;
     kubectl(&cluster, &["create", "namespace", "ml-jobs"]).await?;
 
-    let argv: [OsString; 6] = [
+    let command: [OsString; 6] = [
         root().join("target/debug/trainyard").into(),
         "operator".into(),
         format!("--kubeconfig={}", cluster.kubeconfig().display()).into(),
@@ -52,7 +52,7 @@ async fn show(args: &Args) -> anyhow::Result<()> {
         "--backoff-seconds=2".into(),
     ];
     let log = cluster.dir().join("operator.log");
-    let mut operator = Component::start("operator", &argv, log.clone())?;
+    let mut operator = Component::start("operator", &command, log.clone())?;
     kubectl(&cluster, &["apply", "-f", &file(SAMPLE)]).await?;
 
     let start = Instant::now();
@@ -73,7 +73,7 @@ async fn show(args: &Args) -> anyhow::Result<()> {
         if status.is_terminal() {
             break;
         }
-        if start.elapsed() > Duration::from_secs(120) {
+        if start.elapsed() > Duration::from_mins(2) {
             bail!("the job did not end within two minutes:\n{}", operator.tail());
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

@@ -103,12 +103,11 @@ fn program(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
         );
     }
     let ranked = spec.roles().iter().any(Role::ranked);
-    if spec.worker_count() <= 0 && !ranked {
-        problems.error(path.key(spec.worker_count_field()), rules::NO_WORKERS);
-    }
     let decided =
         spec.worker_count() > 0 || spec.roles().iter().any(|role| role.success() != RoleSuccess::Ignored);
-    if !decided {
+    if spec.worker_count() <= 0 && !ranked {
+        problems.error(path.key(spec.worker_count_field()), rules::NO_WORKERS);
+    } else if !decided {
         problems.error(
             path.key("roles"),
             "nothing decides when this job has succeeded: give one role success: Required or Decides",
@@ -315,7 +314,8 @@ fn one_role(job: &str, role: &Role, gpu_resource: &str, path: &FieldPath, proble
                 role.name
             ),
         );
-    } else if role.name.len() > role_name_max(job) {
+    }
+    if role.name.len() > role_name_max(job) {
         problems.error(path.key("name"), rules::role_name_message());
     }
     problems.range(path.key("replicas"), role.replicas, 1..=i64::from(REPLICAS_MAX));

@@ -122,7 +122,7 @@ fn problems(document: &Document, api_version: &str, gpu_resource: &str) -> Vec<P
             }
         }
         Err(error) if problems.is_empty() => {
-            problems.push(Problem::error(FieldPath::root(), error.to_string()))
+            problems.push(Problem::error(FieldPath::root(), error.to_string()));
         }
         Err(_) => {}
     }

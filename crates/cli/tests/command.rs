@@ -1,5 +1,7 @@
 //! The command as a user meets it: help, the CRD, and `validate` with file and line.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 

@@ -2,7 +2,7 @@
 //!
 //! Plain data, changed by watch events only, never by our own writes: what is in here has really been seen.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -44,7 +44,39 @@ impl std::fmt::Display for JobKey {
 #[derive(Clone, Debug)]
 pub(crate) enum Job {
     Read(Arc<TrainingJob>),
-    Unreadable { uid: String, generation: i64, error: String },
+    Unreadable { name: String, uid: String, generation: i64, error: String },
+}
+
+/// What a shelf is sorted by.
+pub(crate) trait Named {
+    fn name(&self) -> &str;
+}
+
+impl Named for Job {
+    fn name(&self) -> &str {
+        match self {
+            Job::Read(job) => job.metadata.name.as_deref().unwrap_or_default(),
+            Job::Unreadable { name, .. } => name,
+        }
+    }
+}
+
+impl Named for PodView {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Named for ObjectView {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Named for ClaimView {
+    fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 /// The cache of all kinds.
@@ -60,7 +92,8 @@ pub(crate) struct Cache {
 /// One kind of object: by job, then by name.
 #[derive(Debug)]
 pub(crate) struct Shelf<T> {
-    items: HashMap<JobKey, BTreeMap<String, Seen<T>>>,
+    /// Sorted by name. A tree would take room for eleven where most jobs have one.
+    items: HashMap<JobKey, Vec<Seen<T>>>,
     /// The newest version that the watch has delivered.
     newest: u64,
     /// Counts the times that the watch started over with a full list.
@@ -80,19 +113,28 @@ impl<T> Default for Shelf<T> {
     }
 }
 
-impl<T> Shelf<T> {
+impl<T: Named> Shelf<T> {
     /// An object as it is now.
     pub(crate) fn put(&mut self, key: JobKey, metadata: &ObjectMeta, view: T) {
         let seen = Seen { version: version(metadata), pass: self.pass, view };
         self.newest = self.newest.max(seen.version);
-        self.items.entry(key).or_default().insert(metadata.name.clone().unwrap_or_default(), seen);
+        let of_job = self.items.entry(key).or_default();
+        match position(of_job, seen.view.name()) {
+            Ok(position) => of_job[position] = seen,
+            Err(position) => {
+                of_job.reserve_exact(1);
+                of_job.insert(position, seen);
+            }
+        }
     }
 
     /// An object that is gone.
     pub(crate) fn remove(&mut self, key: &JobKey, metadata: &ObjectMeta) {
         self.newest = self.newest.max(version(metadata));
         if let Some(of_job) = self.items.get_mut(key) {
-            of_job.remove(metadata.name.as_deref().unwrap_or_default());
+            if let Ok(position) = position(of_job, metadata.name.as_deref().unwrap_or_default()) {
+                of_job.remove(position);
+            }
             if of_job.is_empty() {
                 self.items.remove(key);
             }
@@ -110,7 +152,7 @@ impl<T> Shelf<T> {
         let mut affected = Vec::new();
         self.items.retain(|key, of_job| {
             let before = of_job.len();
-            of_job.retain(|_, seen| seen.pass == pass);
+            of_job.retain(|seen| seen.pass == pass);
             if of_job.len() != before {
                 affected.push(key.clone());
             }
@@ -121,7 +163,7 @@ impl<T> Shelf<T> {
     }
 
     pub(crate) fn of<'a>(&'a self, key: &JobKey) -> impl Iterator<Item = &'a T> + use<'a, T> {
-        self.items.get(key).into_iter().flat_map(|of_job| of_job.values().map(|seen| &seen.view))
+        self.items.get(key).into_iter().flatten().map(|seen| &seen.view)
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &JobKey> {
@@ -130,13 +172,21 @@ impl<T> Shelf<T> {
 
     /// Whether the watch has delivered this version of an object, or a newer one, or news after which it must have.
     pub(crate) fn has_reached(&self, key: &JobKey, name: &str, version: u64) -> bool {
-        let seen = self.items.get(key).and_then(|of_job| of_job.get(name));
-        seen.map_or(self.newest, |seen| seen.version.max(self.newest)) >= version
+        self.seen(key, name).map_or(self.newest, |seen| seen.version.max(self.newest)) >= version
     }
 
     pub(crate) fn named(&self, key: &JobKey, name: &str) -> Option<&T> {
-        self.items.get(key)?.get(name).map(|seen| &seen.view)
+        self.seen(key, name).map(|seen| &seen.view)
     }
+
+    fn seen(&self, key: &JobKey, name: &str) -> Option<&Seen<T>> {
+        let of_job = self.items.get(key)?;
+        position(of_job, name).ok().map(|position| &of_job[position])
+    }
+}
+
+fn position<T: Named>(of_job: &[Seen<T>], name: &str) -> Result<usize, usize> {
+    of_job.binary_search_by(|seen| seen.view.name().cmp(name))
 }
 
 impl Cache {
@@ -148,6 +198,12 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Named for &'static str {
+        fn name(&self) -> &str {
+            self
+        }
+    }
 
     fn metadata(name: &str, version: u64) -> ObjectMeta {
         ObjectMeta {
@@ -161,13 +217,17 @@ mod tests {
     fn a_full_list_forgets_what_it_does_not_mention() {
         let mut shelf = Shelf::default();
         let key = JobKey::new("ml", "bert");
-        shelf.put(key.clone(), &metadata("a", 1), 'a');
-        shelf.put(key.clone(), &metadata("b", 2), 'b');
+        shelf.put(key.clone(), &metadata("a", 1), "a");
+        shelf.put(key.clone(), &metadata("b", 2), "b");
         shelf.begin_pass();
-        shelf.put(key.clone(), &metadata("b", 2), 'b');
-        assert_eq!(shelf.of(&key).collect::<String>(), "ab", "until the list is complete, nothing is lost");
+        shelf.put(key.clone(), &metadata("b", 2), "b");
+        assert_eq!(
+            shelf.of(&key).copied().collect::<String>(),
+            "ab",
+            "until the list is complete, nothing is lost"
+        );
         assert_eq!(shelf.end_pass(), vec![key.clone()]);
-        assert_eq!(shelf.of(&key).collect::<String>(), "b");
+        assert_eq!(shelf.of(&key).copied().collect::<String>(), "b");
     }
 
     #[test]
@@ -175,7 +235,7 @@ mod tests {
         let mut shelf = Shelf::default();
         let key = JobKey::new("ml", "bert");
         assert!(!shelf.has_reached(&key, "a", 5));
-        shelf.put(key.clone(), &metadata("b", 7), 'b');
+        shelf.put(key.clone(), &metadata("b", 7), "b");
         assert!(shelf.has_reached(&key, "a", 5), "a was created and deleted before b");
         assert!(!shelf.has_reached(&key, "b", 8));
     }

@@ -27,7 +27,7 @@ impl Default for Config {
             settings: Settings::default(),
             namespace: None,
             workers: 16,
-            max_in_flight: 32,
+            max_in_flight: 16,
             http: Vec::new(),
             instance: "trainyard".to_owned(),
         }

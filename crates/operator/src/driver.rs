@@ -285,7 +285,7 @@ impl Shared {
         let Some(job) = cache.job(key) else { return Sight::Gone };
         let job = match job {
             Job::Read(job) => job.clone(),
-            Job::Unreadable { uid, generation, error } => {
+            Job::Unreadable { name: _, uid, generation, error } => {
                 return Sight::Unreadable {
                     reference: JobRef {
                         namespace: key.namespace.to_string(),
@@ -401,8 +401,8 @@ fn kind_name(kind: ObstacleKind) -> &'static str {
 /// changes.
 fn retry_delay(kind: ObstacleKind, refusals: u32) -> Duration {
     match kind {
-        ObstacleKind::Invalid => Duration::from_secs(3600),
-        _ => Duration::from_secs(1 << refusals.clamp(1, 6)).min(Duration::from_secs(60)),
+        ObstacleKind::Invalid => Duration::from_hours(1),
+        _ => Duration::from_secs(1 << refusals.clamp(1, 6)).min(Duration::from_mins(1)),
     }
 }
 

@@ -49,6 +49,8 @@ impl Memory {
     pub(crate) fn behind(&mut self, cache: &Cache, key: &JobKey) -> Option<Duration> {
         self.echoes.retain(|echo| !has_arrived(echo, cache, key));
         if self.echoes.is_empty() {
+            // Most jobs are quiet most of the time: they need not keep room for their next writes.
+            self.echoes = Vec::new();
             self.waiting_since = None;
             return None;
         }

@@ -316,6 +316,8 @@ struct Reading {
     active: i64,
 }
 
+type Value = fn(&Reading) -> i64;
+
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Some(shared) = self.0.upgrade() else { return Ok(()) };
@@ -344,7 +346,6 @@ impl Collector for Gauges {
             ];
             ConstGauge::new(1i64).encode(states.encode_family(&labels)?)?;
         }
-        type Value = fn(&Reading) -> i64;
         let gauges: [(&str, &str, Value); 3] = [
             ("trainingjob_allocated_gpus", "GPUs that the job's pods hold", |reading| reading.gpus),
             ("trainingjob_allocated_workers", "Workers that the job asks for", |reading| reading.allocated),

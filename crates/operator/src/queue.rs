@@ -246,9 +246,9 @@ mod tests {
         assert_eq!(queue.next().await, Some((key("b"), Turn::Work)));
         assert_eq!(queue.next().await, Some((key("a"), Turn::Report)));
         let soon = Instant::now() + Duration::from_millis(5);
-        queue.add_at(key("c"), soon + Duration::from_secs(3600));
+        queue.add_at(key("c"), soon + Duration::from_hours(1));
         queue.add_at(key("c"), soon);
-        queue.add_at(key("c"), soon + Duration::from_secs(60));
+        queue.add_at(key("c"), soon + Duration::from_mins(1));
         assert_eq!(queue.next().await, Some((key("c"), Turn::Work)));
         queue.close();
         assert_eq!(queue.next().await, None);

@@ -14,7 +14,7 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use trainyard_api::{TrainingJob, names};
 
-use crate::cache::{Cache, Job, JobKey, Shelf};
+use crate::cache::{Cache, Job, JobKey, Named, Shelf};
 use crate::driver::Shared;
 use crate::views::{SlimClaim, SlimConfigMap, SlimPod, SlimService, Viewed};
 
@@ -57,6 +57,7 @@ async fn follow_jobs(shared: Arc<Shared>, client: kube::Client) {
                 Job::Read(Arc::new(job))
             }
             Err(invalid) => Job::Unreadable {
+                name: invalid.metadata.name.unwrap_or_default(),
                 uid: invalid.metadata.uid.unwrap_or_default(),
                 generation: invalid.metadata.generation.unwrap_or_default(),
                 error: invalid.error,
@@ -79,7 +80,7 @@ async fn follow_children<K>(
         + DeserializeOwned
         + Send
         + 'static,
-    K::View: Send,
+    K::View: Named + Send,
 {
     let api: Api<K> = scoped(&shared, client);
     let selector = format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY);
@@ -100,7 +101,7 @@ where
 }
 
 /// Puts one event into the cache and says whom it is about.
-fn apply<K: Resource<DynamicType = ()>, T>(
+fn apply<K: Resource<DynamicType = ()>, T: Named>(
     shelf: &mut Shelf<T>,
     event: Event<K>,
     view: impl Fn(K) -> T,
@@ -181,8 +182,8 @@ async fn follow<K>(
 fn explained(kind: usize, error: &watcher::Error) -> String {
     let api = match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => Some(status),
-        watcher::Error::WatchError(status) => Some(status),
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => Some(status),
         _ => None,
     };
     match api {

@@ -1,5 +1,7 @@
 //! Carrying out plans through a port that says what the test wants: order, refusals, and stopping after any write.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 

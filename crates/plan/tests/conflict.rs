@@ -171,6 +171,17 @@ fn what_is_forbidden_is_told_in_the_servers_words_and_tried_again() {
 }
 
 #[test]
+fn a_refusal_is_about_the_spec_that_was_refused() {
+    let mut bert = job("bert").workers(4).submitted().prompt();
+    bert.quota(Some(2));
+    bert.settle();
+    assert_eq!((bert.state(), bert.wakes_in()), (State::Pending, Some(30)));
+    bert.scale(2);
+    bert.settle();
+    assert_eq!((bert.state(), bert.pods().len()), (State::Initializing, 2), "tried at once, and it fits");
+}
+
+#[test]
 fn a_refusal_beside_a_complete_gang_does_not_stop_it() {
     let mut bert =
         job("bert").workers(2).with(|spec| spec.startup_timeout_seconds = Some(20)).submitted().prompt();

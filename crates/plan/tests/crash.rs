@@ -7,7 +7,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use support::{Cluster, Job, job, role};
+use support::{Cluster, Happening, Job, job, role};
 use trainyard_api::{Role, RoleOrder, State, TrainingJobStatus};
 use trainyard_plan::PodView;
 
@@ -15,18 +15,18 @@ use trainyard_plan::PodView;
 struct Story {
     name: &'static str,
     job: fn() -> Job,
-    happenings: Vec<fn(&mut Cluster)>,
+    happenings: Vec<Happening>,
     /// What was refused is forgotten in a crash, so a new operator may ask again sooner: times differ then.
     refused: bool,
     end: Option<State>,
 }
 
 fn stories() -> Vec<Story> {
-    let run: fn(&mut Cluster) = Cluster::run_all;
-    let succeed: fn(&mut Cluster) = Cluster::succeed_all;
-    let fail: fn(&mut Cluster) = |cluster| cluster.fail("workers-1", 1);
-    let wait: fn(&mut Cluster) = |cluster| cluster.pass(60);
-    let gone: fn(&mut Cluster) = Cluster::release;
+    let run: Happening = Cluster::run_all;
+    let succeed: Happening = Cluster::succeed_all;
+    let fail: Happening = |cluster| cluster.fail("workers-1", 1);
+    let wait: Happening = |cluster| cluster.pass(60);
+    let gone: Happening = Cluster::release;
     let story = |name, happenings, end| Story {
         name,
         job: || job("bert").workers(3).checkpoints(),

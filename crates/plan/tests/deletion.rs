@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Cluster, Job, job};
+use support::{Cluster, Happening, Job, job};
 use trainyard_api::State;
 use trainyard_plan::ClaimView;
 
@@ -120,7 +120,7 @@ fn pods_that_never_go_do_not_hold_the_job_for_ever() {
 
 #[test]
 fn in_every_state() {
-    let stories: [(&str, fn(&mut Cluster)); 7] = [
+    let stories: [(&str, Happening); 7] = [
         ("before anybody looked", |_| {}),
         ("after the first round", |bert| {
             bert.round().unwrap();

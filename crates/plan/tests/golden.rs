@@ -322,6 +322,36 @@ fn a_service_and_a_config_map_are_restored_with_these_patches() {
     });
 }
 
+#[test]
+fn ranks_count_through_all_ranked_roles_once() {
+    let objects = made(
+        spec(
+            "{image: x, numWorkers: 3, roles: [{name: eval, replicas: 2}, {name: chief, replicas: 2, ranked: true}, \
+             {name: aide, ranked: true}]}",
+        )
+        .submitted(),
+    );
+    let ranks: Vec<(&str, Option<&str>)> = pods(&objects)
+        .into_iter()
+        .map(|pod| (pod.metadata.name.as_deref().unwrap(), variable(pod, "RANK")))
+        .collect();
+    let expected = [
+        ("bert-chief-0", Some("0")),
+        ("bert-chief-1", Some("1")),
+        ("bert-aide-0", Some("2")),
+        ("bert-workers-0", Some("3")),
+        ("bert-workers-1", Some("4")),
+        ("bert-workers-2", Some("5")),
+        ("bert-eval-0", None),
+        ("bert-eval-1", None),
+    ];
+    assert_eq!(ranks, expected);
+    for pod in pods(&objects) {
+        assert_eq!(variable(pod, "WORLD_SIZE"), Some("6"));
+        assert_eq!(variable(pod, "MASTER_ADDR"), Some("bert-chief-0.bert-workers"));
+    }
+}
+
 /// CHECKLIST G85: the guide's unit test of GPUs.
 #[test]
 fn resnet50_with_four_workers_of_two_gpus() {

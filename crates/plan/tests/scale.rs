@@ -5,6 +5,8 @@ mod support;
 use support::{Cluster, job, role};
 use trainyard_api::{Cause, CleanPodPolicy, RestartPolicy, Role, State, TrainingJobSpec};
 
+type Change = fn(&mut TrainingJobSpec);
+
 fn running(workers: i32) -> Cluster {
     let mut cluster = job("bert").workers(workers).submitted().prompt();
     cluster.settle();
@@ -69,7 +71,7 @@ fn a_rescale_while_pods_go_is_not_lost() {
 
 #[test]
 fn a_change_to_what_pods_are_made_of_restarts_uncounted() {
-    let changes: [(&str, fn(&mut TrainingJobSpec)); 8] = [
+    let changes: [(&str, Change); 8] = [
         ("image", |spec| spec.image = Some("my/trainer:2".into())),
         ("command", |spec| spec.command = Some(vec!["train".into()])),
         ("args", |spec| spec.args = Some(vec!["--fast".into()])),
@@ -112,7 +114,7 @@ fn the_service_and_the_config_map_follow_the_spec_before_the_new_pods() {
 
 #[test]
 fn policies_change_without_a_restart() {
-    let changes: [fn(&mut TrainingJobSpec); 8] = [
+    let changes: [Change; 8] = [
         |spec| spec.backoff_limit = Some(9),
         |spec| spec.restart_policy = Some(RestartPolicy::Never),
         |spec| spec.clean_pod_policy = Some(CleanPodPolicy::All),

@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Cluster, job};
+use support::{Happening, job};
 use trainyard_api::{Cause, Phase, State};
 
 #[test]
@@ -70,7 +70,7 @@ fn a_job_may_be_born_suspended() {
 
 #[test]
 fn in_each_state() {
-    let stories: [(State, fn(&mut Cluster)); 4] = [
+    let stories: [(State, Happening); 4] = [
         (State::Pending, |bert| {
             bert.round().unwrap();
         }),
@@ -187,4 +187,25 @@ fn a_worker_that_succeeded_before_the_suspension_starts_anew() {
     bert.succeed("workers-1");
     bert.settle();
     assert_eq!(bert.state(), State::Running);
+}
+
+#[test]
+fn resumed_while_the_operator_was_dead_in_the_middle_of_the_suspension() {
+    let mut bert = job("bert").workers(3).submitted();
+    bert.settle();
+    bert.run_all();
+    bert.settle();
+    bert.suspend();
+    // It dies after its second write: the status, and one pod.
+    bert.crash_after(2);
+    assert!(bert.try_settle().is_err());
+    bert.operator_restarts();
+    bert.resume();
+    bert.settle();
+    assert_eq!(
+        (bert.causes(), bert.restarts()),
+        (vec![Cause::Suspend], (0, 0, 0, 0)),
+        "it was suspended, not disrupted"
+    );
+    assert_eq!((bert.state(), bert.pods().len()), (State::Initializing, 3));
 }

@@ -9,7 +9,7 @@ use trainyard_testcluster::{Component, Script, TestCluster, enabled};
 
 use super::support::{install_crd, job, trainyard};
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_mins(2);
 
 #[tokio::test]
 async fn fifty_jobs_in_three_namespaces_and_an_outage() {

@@ -3,6 +3,8 @@
 //!
 //! `cargo xtask test --cluster` runs these; without it each says that it was skipped.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 mod crash;
 mod life;
 mod load;

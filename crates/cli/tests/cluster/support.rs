@@ -16,7 +16,7 @@ use trainyard_api::{State, TrainingJob, TrainingJobStatus};
 use trainyard_testcluster::{Component, HollowNodes, KubectlOutput, Script, TestCluster, shared};
 
 /// Far longer than anything takes: reaching it is a failure, not a delay.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 type Walk = Arc<dyn Fn(&Pod) -> Script + Send + Sync>;
 

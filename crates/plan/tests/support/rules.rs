@@ -93,6 +93,9 @@ pub(crate) fn check(snapshot: &Snapshot, plan: &Plan, now: jiff::Timestamp, orde
     for (kind, name) in &created {
         assert!(!deleted.contains(&(*kind, name.clone())), "creates and deletes {name} in one plan");
     }
+    if orderly {
+        check_durable(snapshot, plan);
+    }
     let status = &plan.status;
     if plan.write == StatusWrite::Not || !orderly {
         return;
@@ -103,4 +106,35 @@ pub(crate) fn check(snapshot: &Snapshot, plan: &Plan, now: jiff::Timestamp, orde
     assert!(closed, "only the newest attempt may be open: {:?}", status.attempts);
     let kinds: BTreeSet<&str> = status.conditions.iter().map(|condition| condition.type_.as_str()).collect();
     assert_eq!(kinds.len(), status.conditions.len(), "a condition twice");
+}
+
+/// Decisions are durable before their effects: pods of an attempt that runs go only after the status says that it ended.
+fn check_durable(snapshot: &Snapshot, plan: &Plan) {
+    let status = snapshot.job.status.as_ref();
+    let running = status
+        .and_then(|status| status.attempts.last())
+        .filter(|attempt| attempt.is_open() && attempt.created_time.is_some());
+    let Some(running) = running.filter(|_| snapshot.job.metadata.deletion_timestamp.is_none()) else {
+        return;
+    };
+    let of_it =
+        |name: &str| snapshot.own_pods().any(|pod| pod.name == name && pod.attempt == Some(running.number));
+    for step in plan.steps() {
+        if let Step::Delete(target) = step
+            && of_it(&target.name)
+        {
+            assert_eq!(
+                plan.write,
+                StatusWrite::BeforeSteps,
+                "deletes {} before that is written",
+                target.name
+            );
+            let ended = plan.status.attempts.iter().find(|attempt| attempt.number == running.number);
+            assert!(
+                ended.is_some_and(|attempt| !attempt.is_open()),
+                "deletes {} of a running attempt",
+                target.name
+            );
+        }
+    }
 }
