@@ -145,7 +145,7 @@ async fn client(options: &Options) -> anyhow::Result<kube::Client> {
     } else {
         kube::Config::infer().await.context(help)?
     };
-    kube::Client::try_from(config).context("the client cannot be built from this configuration")
+    trainyard_operator::connect(config).context("the client cannot be built from this configuration")
 }
 
 fn config(options: Options) -> Config {

@@ -27,6 +27,9 @@ use crate::{http, watch};
 /// How long work that is under way may take to end after the operator was told to stop.
 const LAST_WORK: Duration = Duration::from_secs(4);
 
+/// How long an event waits, so that it is not in the way of the work it tells of.
+const EVENT_DELAY: Duration = Duration::from_millis(100);
+
 /// How often something may be forbidden before the job's owner hears of it.
 const FORBIDDEN_TRIES: u32 = 5;
 
@@ -192,6 +195,8 @@ impl Shared {
             let shared = self.clone();
             let recording = self.recording.clone().read_owned().await;
             tokio::spawn(async move {
+                // What follows from the decision comes first; people do not read this fast.
+                tokio::time::sleep(EVENT_DELAY).await;
                 record(&shared.port, events).await;
                 drop(recording);
             });

@@ -6,6 +6,7 @@
 
 mod cache;
 mod config;
+mod connect;
 mod driver;
 mod events;
 mod execute;
@@ -18,6 +19,7 @@ mod views;
 mod watch;
 
 pub use config::Config;
+pub use connect::connect;
 pub use driver::{Operator, StartError};
 pub use execute::{Outcome, execute, record};
 pub use memory::Echo;
