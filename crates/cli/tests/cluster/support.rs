@@ -115,15 +115,11 @@ impl Yard {
         self.starts += 1;
         let mut argv: Vec<OsString> = vec![trainyard().into(), "operator".into()];
         let kubeconfig = self.cluster.kubeconfig().display().to_string();
-        let fixed = [
-            "--kubeconfig",
-            &kubeconfig,
-            "--namespace",
-            &self.namespace,
-            "--no-metrics",
-            "--log-format=json",
-        ];
+        let fixed = ["--kubeconfig", &kubeconfig, "--namespace", &self.namespace, "--log-format=json"];
         argv.extend(fixed.iter().map(OsString::from));
+        if !more.iter().any(|flag| flag.starts_with("--metrics-address")) {
+            argv.push("--no-metrics".into());
+        }
         if !more.iter().any(|flag| flag.starts_with("--backoff-seconds")) {
             argv.push("--backoff-seconds=0".into());
         }
