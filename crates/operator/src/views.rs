@@ -54,7 +54,7 @@ macro_rules! slim {
 slim!(SlimPod of Pod { spec: SlimPodSpec, status: SlimPodStatus });
 slim!(SlimService of Service { spec: SlimServiceSpec });
 slim!(SlimConfigMap of ConfigMap { data: BTreeMap<String, String> });
-slim!(SlimClaim of PersistentVolumeClaim { spec: SlimClaimSpec, status: SlimClaimStatus });
+slim!(SlimClaim of PersistentVolumeClaim { spec: SlimClaimSpec });
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -130,12 +130,6 @@ struct SlimPort {
 #[serde(rename_all = "camelCase", default)]
 struct SlimClaimSpec {
     access_modes: Vec<String>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct SlimClaimStatus {
-    phase: Option<String>,
 }
 
 /// A slim object that becomes a view in the cache.
@@ -269,7 +263,6 @@ impl Viewed for SlimClaim {
     fn view(self) -> ClaimView {
         ClaimView {
             shared: self.spec.access_modes.iter().any(|mode| mode == "ReadWriteMany"),
-            bound: self.status.phase.as_deref() == Some("Bound"),
             deleting: self.metadata.deletion_timestamp.is_some(),
             name: self.metadata.name.unwrap_or_default(),
             uid: self.metadata.uid.unwrap_or_default(),

@@ -88,8 +88,8 @@ pub struct ClaimView {
     pub name: String,
     pub uid: String,
     pub deleting: bool,
+    /// Pods on different nodes can use it.
     pub shared: bool,
-    pub bound: bool,
 }
 
 /// Something that the cluster refused.

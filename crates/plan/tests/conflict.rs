@@ -270,13 +270,8 @@ fn a_service_of_an_earlier_job_is_waited_for_and_not_touched() {
 
 #[test]
 fn a_claim_that_is_going_holds_only_jobs_that_want_it() {
-    let going = ClaimView {
-        name: "bert-checkpoints".into(),
-        uid: "old".into(),
-        deleting: true,
-        shared: true,
-        bound: true,
-    };
+    let going =
+        ClaimView { name: "bert-checkpoints".into(), uid: "old".into(), deleting: true, shared: true };
     let mut without = job("bert").submitted().prompt();
     without.add_claim(going.clone());
     without.settle();

@@ -75,7 +75,6 @@ fn a_claim_that_this_job_does_not_use_is_never_deleted_with_it() {
             uid: "old".into(),
             deleting: false,
             shared: true,
-            bound: true,
         });
         bert.settle();
         bert.delete_job();

@@ -313,7 +313,6 @@ fn found() -> impl Strategy<Value = Found> {
         uid: "claim".into(),
         deleting,
         shared,
-        bound: true,
     });
     let about = (
         spec(),

@@ -179,3 +179,17 @@ fn a_change_while_the_pods_are_created_replaces_them() {
     assert_eq!((bert.restarts(), bert.attempts().len()), ((0, 0, 0, 1), 2));
     assert_eq!(bert.pods().len(), 2);
 }
+
+#[test]
+fn a_claim_for_one_pod_that_several_must_share_is_told() {
+    let mut bert =
+        job("bert").workers(1).with(|spec| spec.checkpoint_dir = Some("/c".into())).submitted().prompt();
+    bert.settle();
+    bert.run_all();
+    bert.settle();
+    let told = |cluster: &Cluster| cluster.status().condition("ResourcesCreated").unwrap().message.clone();
+    assert_eq!(told(&bert), "Created 1 worker pod");
+    bert.scale(3);
+    bert.settle();
+    assert!(told(&bert).contains("claim bert-checkpoints is not ReadWriteMany"), "{}", told(&bert));
+}

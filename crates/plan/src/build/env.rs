@@ -17,6 +17,8 @@ pub(crate) struct Place<'a> {
     pub(crate) rank: Option<u32>,
     pub(crate) master_address: String,
     pub(crate) master_port: i32,
+    /// Processes that a launcher starts in this pod.
+    pub(crate) procs: i32,
     pub(crate) job: &'a TrainingJob,
 }
 
@@ -27,6 +29,7 @@ impl<'a> Place<'a> {
             rank: member.rank.map(|rank| rank.0),
             master_address: format!("{}.{}", world.leader(), names::service(world.job)),
             master_port: master_port(job),
+            procs: job.spec.procs_per_worker.unwrap_or_else(|| member.role.gpus.max(1)),
             job,
         }
     }

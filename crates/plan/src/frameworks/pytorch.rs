@@ -24,7 +24,7 @@ impl Contract for Pytorch {
         if place.rank.is_none() {
             return Vec::new();
         }
-        vec![value("PET_NPROC_PER_NODE", place.job.spec.procs_per_worker())]
+        vec![value("PET_NPROC_PER_NODE", place.procs)]
     }
 
     fn recipe_command(&self) -> Vec<String> {

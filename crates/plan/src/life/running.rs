@@ -52,7 +52,7 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
         staff(draft, &world, &gang, number, &inputs);
     }
     if is_created(draft) {
-        let message = created_message(&world);
+        let message = created_message(&world) + &unshared_claim(draft, &world).unwrap_or_default();
         draft.condition(condition::RESOURCES_CREATED, true, "WorkersCreated", message);
     }
     describe(draft, &world, &gang, older.len());
@@ -93,6 +93,14 @@ fn note_created(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>) {
     }
     draft.normal("WorkersCreated", created_message(world), number);
     draft.condition(condition::RESOURCES_CREATED, true, "WorkersCreated", created_message(world));
+}
+
+/// A claim that was made for one pod is kept when the job grows: its pods can then share it on one node only.
+fn unshared_claim(draft: &Draft<'_>, world: &World<'_>) -> Option<String> {
+    let job = &*draft.snapshot.job;
+    let name = build::claim_name(job).filter(|_| build::makes_claim(job) && world.members().count() > 1)?;
+    let claim = draft.snapshot.claims.iter().find(|claim| claim.name == name && !claim.shared)?;
+    Some(format!("; claim {} is not ReadWriteMany: all pods that use it must be on one node", claim.name))
 }
 
 fn created_message(world: &World<'_>) -> String {
@@ -173,10 +181,10 @@ impl Overdue {
 /// What the cluster refused for this spec, while it is too early to ask again.
 fn refusal<'a>(draft: &Draft<'a>) -> Option<&'a Obstacle> {
     let snapshot = draft.snapshot;
-    snapshot
-        .obstacles
-        .iter()
-        .find(|obstacle| obstacle.generation == snapshot.generation() && draft.now < obstacle.retry_at)
+    let current =
+        |obstacle: &&Obstacle| obstacle.generation == snapshot.generation() && draft.now < obstacle.retry_at;
+    // An invalid spec is the one thing that waiting does not mend: it is told first.
+    snapshot.obstacles.iter().filter(current).min_by_key(|obstacle| obstacle.kind != ObstacleKind::Invalid)
 }
 
 fn refused(

@@ -302,8 +302,7 @@ impl Cluster {
                 assert_eq!(claim.metadata.owner_references, None, "the claim must outlive the job");
                 let modes = claim.spec.iter().flat_map(|spec| spec.access_modes.iter().flatten());
                 let shared = modes.into_iter().any(|mode| mode == "ReadWriteMany");
-                let view =
-                    ClaimView { name: name.clone(), uid: uid.clone(), deleting: false, shared, bound: true };
+                let view = ClaimView { name: name.clone(), uid: uid.clone(), deleting: false, shared };
                 self.claims.insert(name.clone(), view).is_some()
             }
         };
