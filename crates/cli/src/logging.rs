@@ -22,7 +22,9 @@ pub(crate) enum Format {
 
 /// Sends logs to standard error.
 pub(crate) fn start(format: Format, filter: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter).map_err(|error| {
+    // kube's watcher prints every broken stream; ours says it once, in words.
+    let quiet = if filter.contains('=') { filter.to_owned() } else { format!("{filter},kube_runtime=off") };
+    let filter = EnvFilter::try_new(quiet).map_err(|error| {
         anyhow::anyhow!("--log-level {filter}: {error} (try error, warn, info, debug or trace)")
     })?;
     let terminal = std::io::stderr().is_terminal();

@@ -44,7 +44,14 @@ impl std::fmt::Display for JobKey {
 #[derive(Clone, Debug)]
 pub(crate) enum Job {
     Read(Arc<TrainingJob>),
-    Unreadable { name: String, uid: String, generation: i64, error: String },
+    Unreadable {
+        name: String,
+        uid: String,
+        generation: i64,
+        deleting: bool,
+        finalizers: Vec<String>,
+        error: String,
+    },
 }
 
 /// What a shelf is sorted by.

@@ -12,7 +12,7 @@ use serde_json::json;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{RwLock, Semaphore};
-use trainyard_api::{State, TrainingJobStatus, condition};
+use trainyard_api::{State, TrainingJobStatus, condition, names};
 use trainyard_plan::{Obstacle, ObstacleKind, Plan, Snapshot, Step, plan};
 
 use crate::cache::{Cache, Job, JobKey};
@@ -150,6 +150,9 @@ enum Sight {
         generation: i64,
         error: String,
     },
+    /// An unreadable job that is being deleted: its finalizers without ours.
+    Leaving(JobRef, Vec<String>),
+    Nothing,
     Clear(Box<Snapshot>),
 }
 
@@ -170,6 +173,16 @@ impl Shared {
                 self.report_unreadable(key, &reference, generation, &error).await;
                 true
             }
+            Sight::Leaving(reference, finalizers) => {
+                // What it made goes through owner references; nothing else can be known about it.
+                let patch = json!({"metadata": {"finalizers": finalizers}});
+                if let Err(refusal) = self.port.patch_job(&reference, &patch).await {
+                    tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, "its finalizer stays: {refusal}");
+                    self.queue.add_at(key.clone(), Instant::now() + Duration::from_secs(5));
+                }
+                true
+            }
+            Sight::Nothing => false,
             Sight::Clear(snapshot) => self.advance(key, turn, &snapshot).await,
         }
     }
@@ -290,16 +303,22 @@ impl Shared {
         let Some(job) = cache.job(key) else { return Sight::Gone };
         let job = match job {
             Job::Read(job) => job.clone(),
-            Job::Unreadable { name: _, uid, generation, error } => {
-                return Sight::Unreadable {
-                    reference: JobRef {
-                        namespace: key.namespace.to_string(),
-                        name: key.name.to_string(),
-                        uid: uid.clone(),
-                    },
-                    generation: *generation,
-                    error: error.clone(),
+            Job::Unreadable { name: _, uid, generation, deleting, finalizers, error } => {
+                let reference = JobRef {
+                    namespace: key.namespace.to_string(),
+                    name: key.name.to_string(),
+                    uid: uid.clone(),
                 };
+                let ours = finalizers.iter().any(|finalizer| finalizer == names::FINALIZER);
+                if *deleting {
+                    let others = finalizers.iter().filter(|finalizer| *finalizer != names::FINALIZER);
+                    return if ours {
+                        Sight::Leaving(reference, others.cloned().collect())
+                    } else {
+                        Sight::Nothing
+                    };
+                }
+                return Sight::Unreadable { reference, generation: *generation, error: error.clone() };
             }
         };
         let mut all = self.lock_memory();

@@ -60,6 +60,8 @@ async fn follow_jobs(shared: Arc<Shared>, client: kube::Client) {
                 name: invalid.metadata.name.unwrap_or_default(),
                 uid: invalid.metadata.uid.unwrap_or_default(),
                 generation: invalid.metadata.generation.unwrap_or_default(),
+                deleting: invalid.metadata.deletion_timestamp.is_some(),
+                finalizers: invalid.metadata.finalizers.unwrap_or_default(),
                 error: invalid.error,
             },
         })
@@ -148,10 +150,13 @@ async fn follow<K>(
     while let Some(event) = stream.next().await {
         match event {
             Ok(event) => {
-                if broken {
-                    tracing::info!(kind = KINDS[kind], "watch is back");
+                // The start of a list is no answer yet: it comes before the API server is asked.
+                if !matches!(event, Event::Init) {
+                    if broken {
+                        tracing::info!(kind = KINDS[kind], "watch is back");
+                    }
+                    (delay, broken) = (FIRST_DELAY, false);
                 }
-                (delay, broken) = (FIRST_DELAY, false);
                 let listed = matches!(event, Event::InitDone);
                 let affected = shared.with_cache(|cache| apply(cache, event));
                 for key in affected {

@@ -12,3 +12,4 @@ mod load;
 mod pages;
 mod refused;
 mod support;
+mod unreadable;
