@@ -15,10 +15,10 @@ async fn one_bad_object_does_not_stop_the_others() {
     let _nodes = cluster.hollow_nodes(1, &[], follow_scripts).await.expect("nodes");
     // A CRD of a newer version knows a framework that this operator does not.
     for version in [0, 1] {
-        let path = format!(
+        let field = format!(
             "/spec/versions/{version}/schema/openAPIV3Schema/properties/spec/properties/framework/enum/-"
         );
-        let patch = format!(r#"[{{"op":"add","path":"{path}","value":"jax"}}]"#);
+        let patch = format!(r#"[{{"op":"add","path":"{field}","value":"jax"}}]"#);
         let patch = ["patch", "crd", "trainingjobs.ml.example.com", "--type=json", "-p", &patch];
         cluster.kubectl().run(&patch).await.unwrap().expect("a newer CRD");
     }
