@@ -158,19 +158,18 @@ async fn bare_client(client: &Client, jobs: usize) -> anyhow::Result<Duration> {
         };
         for step in plan(&snapshot, &Settings::default(), Timestamp::now()).stages.into_iter().flatten() {
             if let Step::Create(object) = step {
-                let url = |path: String| path;
                 requests.push(match object {
-                    NewObject::Pod(pod) => (url(Pod::url_path(&(), Some("bare"))), serde_json::to_vec(&pod)?),
+                    NewObject::Pod(pod) => (Pod::url_path(&(), Some("bare")), serde_json::to_vec(&pod)?),
                     NewObject::Service(it) => (
-                        url(k8s_openapi::api::core::v1::Service::url_path(&(), Some("bare"))),
+                        k8s_openapi::api::core::v1::Service::url_path(&(), Some("bare")),
                         serde_json::to_vec(&it)?,
                     ),
                     NewObject::ConfigMap(it) => (
-                        url(k8s_openapi::api::core::v1::ConfigMap::url_path(&(), Some("bare"))),
+                        k8s_openapi::api::core::v1::ConfigMap::url_path(&(), Some("bare")),
                         serde_json::to_vec(&it)?,
                     ),
                     NewObject::Claim(it) => (
-                        url(k8s_openapi::api::core::v1::PersistentVolumeClaim::url_path(&(), Some("bare"))),
+                        k8s_openapi::api::core::v1::PersistentVolumeClaim::url_path(&(), Some("bare")),
                         serde_json::to_vec(&it)?,
                     ),
                 });

@@ -122,8 +122,8 @@ impl<T> Default for Shelf<T> {
 
 impl<T: Named> Shelf<T> {
     /// An object as it is now.
-    pub(crate) fn put(&mut self, key: JobKey, metadata: &ObjectMeta, view: T) {
-        let seen = Seen { version: version(metadata), pass: self.pass, view };
+    pub(crate) fn put(&mut self, key: JobKey, version: u64, view: T) {
+        let seen = Seen { version, pass: self.pass, view };
         self.newest = self.newest.max(seen.version);
         let of_job = self.items.entry(key).or_default();
         match position(of_job, seen.view.name()) {
@@ -212,22 +212,14 @@ mod tests {
         }
     }
 
-    fn metadata(name: &str, version: u64) -> ObjectMeta {
-        ObjectMeta {
-            name: Some(name.into()),
-            resource_version: Some(version.to_string()),
-            ..Default::default()
-        }
-    }
-
     #[test]
     fn a_full_list_forgets_what_it_does_not_mention() {
         let mut shelf = Shelf::default();
         let key = JobKey::new("ml", "bert");
-        shelf.put(key.clone(), &metadata("a", 1), "a");
-        shelf.put(key.clone(), &metadata("b", 2), "b");
+        shelf.put(key.clone(), 1, "a");
+        shelf.put(key.clone(), 2, "b");
         shelf.begin_pass();
-        shelf.put(key.clone(), &metadata("b", 2), "b");
+        shelf.put(key.clone(), 2, "b");
         assert_eq!(
             shelf.of(&key).copied().collect::<String>(),
             "ab",
@@ -242,7 +234,7 @@ mod tests {
         let mut shelf = Shelf::default();
         let key = JobKey::new("ml", "bert");
         assert!(!shelf.has_reached(&key, "a", 5));
-        shelf.put(key.clone(), &metadata("b", 7), "b");
+        shelf.put(key.clone(), 7, "b");
         assert!(shelf.has_reached(&key, "a", 5), "a was created and deleted before b");
         assert!(!shelf.has_reached(&key, "b", 8));
     }

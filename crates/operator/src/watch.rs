@@ -16,7 +16,7 @@ use trainyard_api::{TrainingJob, names};
 
 use crate::cache::{Cache, Job, JobKey, Named, Shelf};
 use crate::driver::Shared;
-use crate::views::{SlimClaim, SlimConfigMap, SlimPod, SlimService, Viewed};
+use crate::views::{SlimClaim, SlimConfigMap, SlimPod, SlimService, Viewed, version};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LAST_DELAY: Duration = Duration::from_secs(5);
@@ -120,9 +120,8 @@ fn apply<K: Resource<DynamicType = ()>, T: Named>(
         Event::InitDone => shelf.end_pass(),
         Event::Apply(object) | Event::InitApply(object) => {
             let Some(key) = key(&object) else { return Vec::new() };
-            let mut metadata = object.meta().clone();
-            metadata.managed_fields = None;
-            shelf.put(key.clone(), &metadata, view(object));
+            let version = version(object.meta());
+            shelf.put(key.clone(), version, view(object));
             vec![key]
         }
         Event::Delete(object) => {
