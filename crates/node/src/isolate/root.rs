@@ -1,0 +1,251 @@
+//! The container's own view of the file system: the machine's, with the pod's mount paths as they are written.
+//!
+//! A tmpfs becomes the root; the top-level entries of the real root are bound into it. A directory that must get a
+//! new child (`/etc` for `/etc/trainingjob`) is opened: it becomes a directory of the tmpfs into which its entries
+//! are bound, one by one. The tmpfs is read-only in the end, so a program that writes where nothing would be kept gets
+//! an error instead of losing what it wrote.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Component, Path, PathBuf};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::statvfs::{FsFlags, statvfs};
+use serde::{Deserialize, Serialize};
+
+/// What the root is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Root {
+    /// A directory that the new root can be built on; nothing is written to it.
+    pub(crate) scratch: PathBuf,
+    pub(crate) mounts: Vec<Mount>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mount {
+    pub(crate) target: PathBuf,
+    pub(crate) source: Source,
+    pub(crate) read_only: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Source {
+    /// A directory or file of this machine.
+    Bind(PathBuf),
+    /// Memory, at most this many bytes.
+    Memory { bytes: Option<u64> },
+}
+
+/// The mount paths as a tree.
+#[derive(Debug, Default)]
+struct Tree<'a> {
+    mount: Option<&'a Mount>,
+    children: BTreeMap<OsString, Tree<'a>>,
+}
+
+/// Builds the root and enters it. The process must have a mount namespace (and, for /proc, a PID namespace) of its own.
+pub(super) fn enter(root: &Root) -> Result<(), String> {
+    // Nothing that is mounted from here on reaches the machine.
+    change(Path::new("/"), MsFlags::MS_REC | MsFlags::MS_PRIVATE)?;
+    let top = &root.scratch;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some("tmpfs"), top, Some("tmpfs"), flags, Some("mode=0755,size=16m"))
+        .map_err(|error| format!("a new root on {}: {}", top.display(), error.desc()))?;
+    let mut tree = Tree::default();
+    for mount in &root.mounts {
+        tree.add(&resolved(&mount.target), mount);
+    }
+    fill(Some(Path::new("/")), top, &tree, &root.scratch)?;
+    remount_read_only(top)?;
+    std::env::set_current_dir(top).map_err(|error| format!("entering the new root: {error}"))?;
+    nix::unistd::pivot_root(".", ".").map_err(|error| format!("pivot_root: {}", error.desc()))?;
+    umount2(".", MntFlags::MNT_DETACH).map_err(|error| format!("leaving the old root: {}", error.desc()))?;
+    std::env::set_current_dir("/").map_err(|error| format!("entering the new root: {error}"))
+}
+
+impl<'a> Tree<'a> {
+    fn add(&mut self, target: &Path, mount: &'a Mount) {
+        let mut tree = self;
+        for part in target.components() {
+            if let Component::Normal(name) = part {
+                tree = tree.children.entry(name.to_owned()).or_default();
+            }
+        }
+        tree.mount = Some(mount);
+    }
+
+    /// Whether something is missing on the machine below this directory, so that binding it would not do.
+    fn must_open(&self, host: &Path) -> bool {
+        self.children.iter().any(|(name, child)| {
+            let host = host.join(name);
+            match child.mount {
+                Some(mount) => !fits(mount, &host),
+                None => !host.is_dir() || child.must_open(&host),
+            }
+        })
+    }
+}
+
+/// Whether this can be mounted on what is there: a directory on a directory, a file on a file.
+fn fits(mount: &Mount, host: &Path) -> bool {
+    match &mount.source {
+        Source::Bind(source) if !source.is_dir() => host.is_file(),
+        Source::Bind(_) | Source::Memory { .. } => host.is_dir(),
+    }
+}
+
+/// Symbolic links in the part of the path that exists (`/var/run` is `/run`) are followed.
+fn resolved(target: &Path) -> PathBuf {
+    let mut missing = Vec::new();
+    let mut existing = target;
+    loop {
+        if let Ok(real) = existing.canonicalize() {
+            return missing.iter().rev().fold(real, |path, name| path.join(name));
+        }
+        let (Some(parent), Some(name)) = (existing.parent(), existing.file_name()) else {
+            return target.to_owned();
+        };
+        missing.push(name.to_owned());
+        existing = parent;
+    }
+}
+
+/// Fills a directory of the new root with what the machine's directory has and what the mounts add.
+fn fill(host: Option<&Path>, new: &Path, tree: &Tree<'_>, scratch: &Path) -> Result<(), String> {
+    if let Some(host) = host {
+        let entries =
+            fs::read_dir(host).map_err(|error| format!("opening {}: {error}", host.display()))?;
+        for entry in entries.flatten() {
+            if tree.children.contains_key(&entry.file_name()) {
+                continue;
+            }
+            let (from, to) = (entry.path(), new.join(entry.file_name()));
+            if from == Path::new("/proc") {
+                processes(&to)?;
+            } else {
+                reproduce(&from, &to, scratch)?;
+            }
+        }
+    }
+    for (name, child) in &tree.children {
+        let to = new.join(name);
+        let from = host.map(|host| host.join(name)).filter(|from| from.exists());
+        if let Some(mount) = child.mount {
+            make_place(mount, &to)?;
+            put(mount, &to)?;
+            on_top(&to, child)?;
+        } else if let Some(from) = from.filter(|from| from.is_dir()) {
+            if from == Path::new("/proc") || child.must_open(&from) {
+                fs::create_dir(&to).map_err(|error| format!("making {}: {error}", to.display()))?;
+                fill(Some(&from), &to, child, scratch)?;
+            } else {
+                reproduce(&from, &to, scratch)?;
+                on_top(&to, child)?;
+            }
+        } else {
+            fs::create_dir(&to).map_err(|error| format!("making {}: {error}", to.display()))?;
+            fill(None, &to, child, scratch)?;
+        }
+    }
+    Ok(())
+}
+
+/// Mounts below something that is mounted already. Missing mount points are made in it, as container runtimes do.
+fn on_top(place: &Path, tree: &Tree<'_>) -> Result<(), String> {
+    for (name, child) in &tree.children {
+        let to = place.join(name);
+        match child.mount {
+            Some(mount) => {
+                if !fits(mount, &to) {
+                    make_place(mount, &to)?;
+                }
+                put(mount, &to)?;
+            }
+            None if !to.is_dir() => {
+                fs::create_dir(&to).map_err(|error| format!("making {}: {error}", to.display()))?;
+            }
+            None => {}
+        }
+        on_top(&to, child)?;
+    }
+    Ok(())
+}
+
+fn make_place(mount: &Mount, to: &Path) -> Result<(), String> {
+    let made = match &mount.source {
+        Source::Bind(source) if !source.is_dir() => fs::write(to, ""),
+        Source::Bind(_) | Source::Memory { .. } => fs::create_dir(to),
+    };
+    made.map_err(|error| format!("making the mount point {}: {error}", mount.target.display()))
+}
+
+fn put(wanted: &Mount, to: &Path) -> Result<(), String> {
+    let failed = |error: nix::Error| format!("mounting {}: {}", wanted.target.display(), error.desc());
+    match &wanted.source {
+        Source::Bind(source) => bind(source, to).map_err(failed)?,
+        Source::Memory { bytes } => {
+            let size = bytes.map(|bytes| format!(",size={bytes}")).unwrap_or_default();
+            let options = format!("mode=1777{size}");
+            let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+            mount(Some("tmpfs"), to, Some("tmpfs"), flags, Some(options.as_str())).map_err(failed)?;
+        }
+    }
+    if wanted.read_only { remount_read_only(to) } else { Ok(()) }
+}
+
+/// The entry as it is on the machine.
+fn reproduce(from: &Path, to: &Path, scratch: &Path) -> Result<(), String> {
+    let Ok(kind) = from.symlink_metadata().map(|metadata| metadata.file_type()) else { return Ok(()) };
+    let failed = |error: String| format!("showing {}: {error}", from.display());
+    if kind.is_symlink() {
+        let link = fs::read_link(from).and_then(|target| symlink(target, to));
+        return link.map_err(|error| failed(error.to_string()));
+    }
+    let place = if kind.is_dir() { fs::create_dir(to) } else { fs::write(to, "") };
+    place.map_err(|error| failed(error.to_string()))?;
+    // An entry that may not be shown (it is gone, or forbidden) stays an empty place.
+    if bind(from, to).is_ok()
+        && let Ok(inner) = scratch.strip_prefix(from)
+    {
+        // The copy contains the root that is being built: without this it would keep itself alive.
+        let _ = umount2(&to.join(inner), MntFlags::MNT_DETACH);
+    }
+    Ok(())
+}
+
+/// /proc of the container's processes; the machine's where the kernel refuses (some parts of it are hidden there).
+fn processes(to: &Path) -> Result<(), String> {
+    fs::create_dir(to).map_err(|error| format!("making /proc: {error}"))?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("proc"), to, Some("proc"), flags, None::<&str>)
+        .or_else(|_| bind(Path::new("/proc"), to))
+        .map_err(|error| format!("mounting /proc: {}", error.desc()))
+}
+
+fn bind(from: &Path, to: &Path) -> nix::Result<()> {
+    mount(Some(from), to, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
+}
+
+fn change(path: &Path, flags: MsFlags) -> Result<(), String> {
+    mount(None::<&str>, path, None::<&str>, flags, None::<&str>)
+        .map_err(|error| format!("mount propagation: {}", error.desc()))
+}
+
+/// In a user namespace, flags that the mount has may not be taken away, so they are given again.
+fn remount_read_only(path: &Path) -> Result<(), String> {
+    let failed = |error: nix::Error| format!("making {} read-only: {}", path.display(), error.desc());
+    let now = statvfs(path).map_err(failed)?.flags();
+    let kept = [
+        (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
+        (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
+        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
+        (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
+        (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
+        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
+    ];
+    let kept = kept.into_iter().filter(|(has, _)| now.contains(*has)).map(|(_, flag)| flag);
+    let flags = kept.fold(MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY, |all, flag| all | flag);
+    mount(None::<&str>, path, None::<&str>, flags, None::<&str>).map_err(failed)
+}
