@@ -1,0 +1,50 @@
+//! All cases, by area.
+
+use futures::future::LocalBoxFuture;
+
+use crate::sandbox::Sandbox;
+
+mod create;
+mod delete;
+mod patch;
+mod read;
+mod subresources;
+mod update;
+mod watch;
+
+/// One thing that an API server does.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// The part of the API that it is about.
+    pub area: &'static str,
+    /// What the server does, as a sentence.
+    pub name: &'static str,
+    /// Fails by panicking.
+    pub run: fn(Sandbox) -> LocalBoxFuture<'static, ()>,
+}
+
+/// The table of an area: a sentence for each function.
+macro_rules! cases {
+    ($area:literal: $($name:literal => $run:path,)*) => {
+        pub(super) const CASES: &[$crate::cases::Case] = &[
+            $($crate::cases::Case { area: $area, name: $name, run: |sandbox| Box::pin($run(sandbox)) },)*
+        ];
+    };
+}
+use cases;
+
+/// Every case, in the order of the areas.
+pub fn all() -> impl Iterator<Item = Case> {
+    [
+        create::CASES,
+        read::CASES,
+        update::CASES,
+        subresources::CASES,
+        patch::CASES,
+        delete::CASES,
+        watch::CASES,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}

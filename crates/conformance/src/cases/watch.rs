@@ -1,0 +1,2 @@
+use super::cases;
+cases! { "watch": }
