@@ -30,7 +30,8 @@ pub(super) fn main(arguments: &[OsString]) -> Result<ExitCode, String> {
     if init != "-" {
         enter(&init.to_string_lossy())?;
     }
-    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(|error| format!("parent-death signal: {error}"))?;
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
+        .map_err(|error| format!("parent-death signal: {error}"))?;
     std::env::set_current_dir(directory)
         .map_err(|error| format!("chdir to cwd ({:?}) failed: {error}", directory.to_string_lossy()))?;
     let name = program.to_string_lossy();

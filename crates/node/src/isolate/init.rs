@@ -41,7 +41,8 @@ pub(super) fn main(mode: &str) -> Result<ExitCode, String> {
     let Some(orders) = line.next().map_err(|error| format!("reading orders: {error}"))? else {
         return Ok(ExitCode::SUCCESS);
     };
-    let orders: Orders = serde_json::from_slice(&orders).map_err(|error| format!("reading orders: {error}"))?;
+    let orders: Orders =
+        serde_json::from_slice(&orders).map_err(|error| format!("reading orders: {error}"))?;
     let program = match start(walls, &orders) {
         Ok(program) => program,
         Err(message) => {
@@ -108,7 +109,8 @@ fn start(walls: Walls, orders: &Orders) -> Result<Pid, String> {
         if let Some(root) = &orders.root {
             root::enter(root)?;
         }
-        nix::unistd::sethostname(&orders.hostname).map_err(|error| format!("setting the host name: {error}"))?;
+        nix::unistd::sethostname(&orders.hostname)
+            .map_err(|error| format!("setting the host name: {error}"))?;
     }
     if walls == Walls::User {
         drop_capabilities()?;

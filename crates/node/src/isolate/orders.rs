@@ -61,11 +61,19 @@ pub(crate) enum Order {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Report {
     /// PID 1 of the container, as the node sees it.
-    Init { pid: i32 },
+    Init {
+        pid: i32,
+    },
     /// The program runs.
     Started,
     /// The program could not be started; in a container runtime's words.
-    NotStarted { message: String },
-    Exited { code: i32 },
-    Signaled { signal: i32 },
+    NotStarted {
+        message: String,
+    },
+    Exited {
+        code: i32,
+    },
+    Signaled {
+        signal: i32,
+    },
 }

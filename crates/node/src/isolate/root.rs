@@ -115,8 +115,7 @@ fn resolved(target: &Path) -> PathBuf {
 /// Fills a directory of the new root with what the machine's directory has and what the mounts add.
 fn fill(host: Option<&Path>, new: &Path, tree: &Tree<'_>, scratch: &Path) -> Result<(), String> {
     if let Some(host) = host {
-        let entries =
-            fs::read_dir(host).map_err(|error| format!("opening {}: {error}", host.display()))?;
+        let entries = fs::read_dir(host).map_err(|error| format!("opening {}: {error}", host.display()))?;
         for entry in entries.flatten() {
             if tree.children.contains_key(&entry.file_name()) {
                 continue;
@@ -246,6 +245,7 @@ fn remount_read_only(path: &Path) -> Result<(), String> {
         (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
     ];
     let kept = kept.into_iter().filter(|(has, _)| now.contains(*has)).map(|(_, flag)| flag);
-    let flags = kept.fold(MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY, |all, flag| all | flag);
+    let flags =
+        kept.fold(MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY, |all, flag| all | flag);
     mount(None::<&str>, path, None::<&str>, flags, None::<&str>).map_err(failed)
 }

@@ -40,7 +40,8 @@ pub(super) fn main(mode: &str, arguments: &[OsString]) -> Result<ExitCode, Strin
         let _ = socket.write_all(&line);
     }
     // Not a standard input for anybody: the node must see the end of the socket when PID 1 ends, not later.
-    let status = init.wait().map_err(|error| format!("waiting for the container's first process: {error}"))?;
+    let status =
+        init.wait().map_err(|error| format!("waiting for the container's first process: {error}"))?;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(125);
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(125)))
 }

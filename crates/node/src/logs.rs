@@ -1,0 +1,567 @@
+//! The output of containers: captured line by line with the moment of writing, rotated, and read again.
+//!
+//! The format is that of the container runtimes (`2026-01-02T03:04:05.000000006Z stdout F text`; `P` where the line
+//! goes on). A program is never held up or ended because its log cannot be written: what does not fit on the disk is lost, and
+//! the log says so when it can be written again.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use jiff::Timestamp;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{ChildStderr, ChildStdout};
+use tokio::sync::watch;
+use trainyard_apiserver::LogOptions;
+
+/// Longer lines are kept in pieces.
+const LINE_MAX: usize = 16 * 1024;
+const CHUNK: usize = 64 * 1024;
+/// `2026-01-02T03:04:05.000000006Z`
+const STAMP: usize = 30;
+/// Where a record says whether the line ends with it.
+const TAG: usize = STAMP + 8;
+
+/// How much of a container's output is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLimits {
+    /// A log file that is larger is put aside, and a new one is begun.
+    pub max_bytes: u64,
+    /// So many files are kept of one container, the newest ones.
+    pub max_files: u32,
+}
+
+impl Default for LogLimits {
+    fn default() -> Self {
+        Self { max_bytes: 10 * 1024 * 1024, max_files: 5 }
+    }
+}
+
+/// The log of one run of a container, while it is written.
+#[derive(Debug)]
+pub(crate) struct Log {
+    path: PathBuf,
+    limits: LogLimits,
+    state: watch::Sender<State>,
+    writer: Mutex<Writer>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct State {
+    rotations: u64,
+    written: u64,
+    ended: bool,
+}
+
+#[derive(Debug, Default)]
+struct Writer {
+    file: Option<File>,
+    size: u64,
+    /// Bytes that could not be written.
+    lost: u64,
+}
+
+impl Log {
+    pub(crate) fn new(path: PathBuf, limits: LogLimits) -> Arc<Self> {
+        Arc::new(Self { path, limits, state: watch::Sender::default(), writer: Mutex::default() })
+    }
+
+    /// A log that nobody writes any more.
+    pub(crate) fn ended(path: PathBuf) -> Arc<Self> {
+        let log = Self::new(path, LogLimits::default());
+        log.end();
+        log
+    }
+
+    pub(crate) fn end(&self) {
+        self.state.send_modify(|state| state.ended = true);
+    }
+
+    /// Adds whole lines in their final form. They are in the page cache when this returns.
+    fn append(&self, text: &[u8]) {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if writer.size > 0 && writer.size + text.len() as u64 > self.limits.max_bytes {
+            writer.file = None;
+            rotate(&self.path, self.limits.max_files);
+            writer.size = 0;
+            self.state.send_modify(|state| state.rotations += 1);
+        }
+        if let Err(error) = writer.write(&self.path, text) {
+            if writer.lost == 0 {
+                tracing::warn!("the log {} cannot be written: {error}", self.path.display());
+            }
+            writer.lost += text.len() as u64;
+            return;
+        }
+        self.state.send_modify(|state| state.written += text.len() as u64);
+    }
+}
+
+impl Writer {
+    fn write(&mut self, path: &Path, text: &[u8]) -> io::Result<()> {
+        if self.file.is_none() {
+            if let Some(directory) = path.parent() {
+                fs::create_dir_all(directory)?;
+            }
+            self.file = Some(OpenOptions::new().create(true).append(true).open(path)?);
+        }
+        let Some(file) = &mut self.file else { return Ok(()) };
+        if self.lost > 0 {
+            let note = format!(
+                "{} stderr F [trainyard: {} bytes of output were lost here]\n",
+                stamp(Timestamp::now()),
+                self.lost
+            );
+            file.write_all(note.as_bytes())?;
+            self.size += note.len() as u64;
+            self.lost = 0;
+        }
+        let before = file.metadata()?.len();
+        if let Err(error) = file.write_all(text) {
+            // Half a line would be read as garbage.
+            let _ = file.set_len(before);
+            return Err(error);
+        }
+        self.size = before + text.len() as u64;
+        Ok(())
+    }
+}
+
+fn rotated(path: &Path, number: u32) -> PathBuf {
+    if number == 0 {
+        return path.to_owned();
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{number}"));
+    PathBuf::from(name)
+}
+
+fn rotate(path: &Path, max_files: u32) {
+    let oldest = max_files.saturating_sub(1);
+    if oldest == 0 {
+        let _ = fs::remove_file(path);
+    }
+    for number in (0..oldest).rev() {
+        let _ = fs::rename(rotated(path, number), rotated(path, number + 1));
+    }
+}
+
+/// Fixed width, so that stamps can be compared as text.
+fn stamp(at: Timestamp) -> String {
+    format!("{at:.9}")
+}
+
+/// Reads both streams to their ends and writes them to the log.
+pub(crate) async fn capture(stdout: Option<ChildStdout>, stderr: Option<ChildStderr>, log: Arc<Log>) {
+    let out = async {
+        if let Some(stdout) = stdout {
+            copy(stdout, "stdout", &log).await;
+        }
+    };
+    let err = async {
+        if let Some(stderr) = stderr {
+            copy(stderr, "stderr", &log).await;
+        }
+    };
+    tokio::join!(out, err);
+    log.end();
+}
+
+async fn copy(mut from: impl AsyncRead + Unpin, stream: &str, log: &Log) {
+    let mut buffer = Vec::with_capacity(8 * 1024);
+    let mut text = Vec::new();
+    loop {
+        // A container that says little costs little: the buffer grows with what is read at once.
+        buffer.reserve(8 * 1024);
+        let read = from.read_buf(&mut buffer).await.unwrap_or(0);
+        let stamp = stamp(Timestamp::now());
+        let taken = format_lines(&buffer, read == 0, &stamp, stream, &mut text);
+        buffer.drain(..taken);
+        if buffer.is_empty() && buffer.capacity() > CHUNK {
+            buffer = Vec::with_capacity(CHUNK);
+        }
+        if !text.is_empty() {
+            log.append(&text);
+            text.clear();
+            text.shrink_to(2 * CHUNK);
+        }
+        if read == 0 {
+            return;
+        }
+    }
+}
+
+/// Puts the whole lines of `input` into `output`, and says how much of the input that was.
+fn format_lines(input: &[u8], at_end: bool, stamp: &str, stream: &str, output: &mut Vec<u8>) -> usize {
+    let mut taken = 0;
+    let mut line = |tag: u8, text: &[u8]| {
+        output.extend_from_slice(stamp.as_bytes());
+        output.push(b' ');
+        output.extend_from_slice(stream.as_bytes());
+        output.extend_from_slice(&[b' ', tag, b' ']);
+        output.extend_from_slice(text);
+        output.push(b'\n');
+    };
+    loop {
+        let rest = &input[taken..];
+        let end = rest.iter().take(LINE_MAX).position(|byte| *byte == b'\n');
+        match end {
+            Some(end) => {
+                line(b'F', &rest[..end]);
+                taken += end + 1;
+            }
+            None if rest.len() >= LINE_MAX => {
+                line(b'P', &rest[..LINE_MAX]);
+                taken += LINE_MAX;
+            }
+            None => {
+                if at_end && !rest.is_empty() {
+                    line(b'P', rest);
+                    taken += rest.len();
+                }
+                return taken;
+            }
+        }
+    }
+}
+
+/// The files of a log, oldest first.
+fn files(path: &Path) -> VecDeque<PathBuf> {
+    let mut files = VecDeque::new();
+    for number in 0.. {
+        let file = rotated(path, number);
+        // While the newest is being put aside it may be missing for a moment.
+        if !file.exists() && number > 0 {
+            break;
+        }
+        files.push_front(file);
+    }
+    files
+}
+
+/// What is asked for of a log, as a stream that ends with the log (or, without `follow`, where the log ends now).
+pub(crate) fn read(
+    log: Arc<Log>,
+    options: LogOptions,
+    now: Timestamp,
+) -> BoxStream<'static, io::Result<Bytes>> {
+    let state = log.state.subscribe();
+    let seen = *state.borrow();
+    let mut since = options.since_time;
+    if let Some(seconds) = options.since_seconds {
+        let seconds = jiff::SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+        since = now.checked_sub(seconds).ok().max(since);
+    }
+    let since = since.map(stamp);
+    let (files, offset) = match options.tail_lines {
+        Some(lines) => tail(&log.path, lines),
+        None => (files(&log.path), 0),
+    };
+    let reader = Reader {
+        log,
+        state,
+        seen,
+        files,
+        current: None,
+        offset,
+        rest: Vec::new(),
+        since,
+        timestamps: options.timestamps,
+        follow: options.follow,
+        left: options.limit_bytes,
+        line_begins: true,
+    };
+    stream::unfold(reader, |mut reader| async {
+        let next = reader.next().await?;
+        Some((next, reader))
+    })
+    .boxed()
+}
+
+/// Where the last lines begin: the files to read and the offset in the first of them.
+fn tail(path: &Path, lines: u64) -> (VecDeque<PathBuf>, u64) {
+    let mut wanted = lines;
+    let mut chosen = VecDeque::new();
+    for file in files(path).into_iter().rev() {
+        chosen.push_front(file.clone());
+        if wanted == 0 {
+            let end = fs::metadata(&file).map_or(0, |metadata| metadata.len());
+            return (chosen, end);
+        }
+        if let Ok(Some(offset)) = nth_line_from_end(&file, &mut wanted) {
+            return (chosen, offset);
+        }
+    }
+    (chosen, 0)
+}
+
+/// The offset of the line that many lines before the end; none if the file has fewer (they are subtracted then).
+fn nth_line_from_end(path: &Path, wanted: &mut u64) -> io::Result<Option<u64>> {
+    let mut file = File::open(path)?;
+    let mut end = file.metadata()?.len();
+    let mut buffer = vec![0; CHUNK];
+    // The beginning of what follows the chunk: a record's tag may be there.
+    let mut later = Vec::new();
+    // Where the record begins that follows the one that is looked at, and how many lines end before the end.
+    let (size, mut following, mut lines) = (end, end, 0);
+    let mut record = |head: &[u8], at: u64| {
+        // Only the last piece of a long line ends it; a last piece without an end is a line, too.
+        if head.get(TAG) == Some(&b'F') || following == size {
+            lines += 1;
+            if lines == *wanted + 1 {
+                return Some(following);
+            }
+        }
+        following = at;
+        None
+    };
+    while end > 0 {
+        let start = end.saturating_sub(CHUNK as u64);
+        let length = usize::try_from(end - start).unwrap_or(CHUNK);
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(&mut buffer[..length])?;
+        let ends = (0..length).rev().filter(|at| buffer[*at] == b'\n');
+        for at in ends {
+            let head: Vec<u8> = buffer[at + 1..length].iter().chain(&later).take(TAG + 1).copied().collect();
+            let begin = start + at as u64 + 1;
+            // After the last line end there is no record.
+            if !head.is_empty()
+                && let Some(offset) = record(&head, begin)
+            {
+                return Ok(Some(offset));
+            }
+        }
+        later = buffer[..length.min(TAG + 1)].iter().chain(&later).take(TAG + 1).copied().collect();
+        end = start;
+    }
+    if !later.is_empty()
+        && let Some(offset) = record(&later, 0)
+    {
+        return Ok(Some(offset));
+    }
+    if lines == *wanted {
+        return Ok(Some(0));
+    }
+    *wanted -= lines;
+    Ok(None)
+}
+
+struct Reader {
+    log: Arc<Log>,
+    state: watch::Receiver<State>,
+    seen: State,
+    files: VecDeque<PathBuf>,
+    current: Option<File>,
+    offset: u64,
+    rest: Vec<u8>,
+    since: Option<String>,
+    timestamps: bool,
+    follow: bool,
+    left: Option<u64>,
+    line_begins: bool,
+}
+
+impl Reader {
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        loop {
+            if self.left == Some(0) {
+                return None;
+            }
+            if self.current.is_none() {
+                self.open_next();
+            }
+            let read = match self.read_chunk() {
+                Ok(read) => read,
+                Err(error) => return Some(Err(error)),
+            };
+            if read > 0 {
+                let text = self.take_text();
+                if !text.is_empty() {
+                    return Some(Ok(text));
+                }
+                continue;
+            }
+            if !self.files.is_empty() {
+                self.current = None;
+                continue;
+            }
+            // All that is there has been read.
+            let now = *self.state.borrow_and_update();
+            if now.rotations > self.seen.rotations && self.follow {
+                // What was put aside in between is in numbered files; the file that was read last is the newest of
+                // those that were there.
+                let missed = u32::try_from(now.rotations - self.seen.rotations).unwrap_or(u32::MAX);
+                self.seen = now;
+                if self.current.take().is_some() {
+                    let between = (0..missed).rev().map(|number| rotated(&self.log.path, number));
+                    self.files.extend(between.filter(|file| file.exists()));
+                } else {
+                    self.files = files(&self.log.path);
+                }
+                continue;
+            }
+            if now.written != self.seen.written {
+                self.seen = now;
+                if self.current.is_none() {
+                    self.files.push_back(self.log.path.clone());
+                }
+                if self.follow {
+                    continue;
+                }
+            }
+            if now.ended || !self.follow {
+                return None;
+            }
+            if self.state.changed().await.is_err() {
+                return None;
+            }
+        }
+    }
+
+    fn open_next(&mut self) {
+        let Some(path) = self.files.pop_front() else { return };
+        let Ok(mut file) = File::open(&path) else { return };
+        let offset = std::mem::take(&mut self.offset);
+        if offset == 0 || file.seek(SeekFrom::Start(offset)).is_ok() {
+            self.current = Some(file);
+        }
+    }
+
+    fn read_chunk(&mut self) -> io::Result<usize> {
+        let Some(file) = &mut self.current else { return Ok(0) };
+        let start = self.rest.len();
+        self.rest.resize(start + CHUNK, 0);
+        let read = file.read(&mut self.rest[start..]);
+        self.rest.truncate(start + *read.as_ref().unwrap_or(&0));
+        read
+    }
+
+    /// The text of the whole records that have been read, as it was asked for.
+    fn take_text(&mut self) -> Bytes {
+        let mut text = Vec::with_capacity(self.rest.len());
+        let mut taken = 0;
+        while let Some(end) = self.rest[taken..].iter().position(|byte| *byte == b'\n') {
+            let record = &self.rest[taken..taken + end];
+            taken += end + 1;
+            if record.len() < TAG + 2 || record[STAMP] != b' ' {
+                continue;
+            }
+            let (at, rest) = record.split_at(STAMP);
+            if self.since.as_ref().is_some_and(|since| at < since.as_bytes()) {
+                continue;
+            }
+            if self.timestamps && self.line_begins {
+                text.extend_from_slice(at);
+                text.push(b' ');
+            }
+            let whole = rest[8] == b'F';
+            text.extend_from_slice(&rest[10..]);
+            if whole {
+                text.push(b'\n');
+            }
+            self.line_begins = whole;
+        }
+        self.rest.drain(..taken);
+        if let Some(left) = &mut self.left {
+            text.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+            *left -= text.len() as u64;
+        }
+        Bytes::from(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(limits: LogLimits, lines: impl IntoIterator<Item = String>) -> (tempfile::TempDir, Arc<Log>) {
+        let directory = tempfile::tempdir().unwrap();
+        let log = Log::new(directory.path().join("0.log"), limits);
+        for (second, line) in lines.into_iter().enumerate() {
+            let at = Timestamp::from_second(1_000 + i64::try_from(second).unwrap()).unwrap();
+            let mut text = Vec::new();
+            format_lines(line.as_bytes(), true, &stamp(at), "stdout", &mut text);
+            log.append(&text);
+        }
+        (directory, log)
+    }
+
+    async fn text(log: &Arc<Log>, options: LogOptions) -> String {
+        let now = Timestamp::from_second(1_010).unwrap();
+        let pieces: Vec<_> = read(log.clone(), options, now).map(Result::unwrap).collect().await;
+        String::from_utf8(pieces.concat()).unwrap()
+    }
+
+    fn ten() -> Vec<String> {
+        (0..10).map(|number| format!("line {number}\n")).collect()
+    }
+
+    #[tokio::test]
+    async fn all_of_it_and_parts_of_it() {
+        let (_directory, log) = written(LogLimits::default(), ten());
+        let all = text(&log, LogOptions::default()).await;
+        assert_eq!(all, ten().concat());
+        for lines in 0..12 {
+            let options = LogOptions { tail_lines: Some(lines), ..LogOptions::default() };
+            let from = 10 - usize::try_from(lines).unwrap().min(10);
+            assert_eq!(text(&log, options).await, ten()[from..].concat(), "the last {lines}");
+        }
+        let options = LogOptions { since_seconds: Some(3), ..LogOptions::default() };
+        assert_eq!(text(&log, options).await, "line 7\nline 8\nline 9\n");
+        let options = LogOptions { limit_bytes: Some(9), ..LogOptions::default() };
+        assert_eq!(text(&log, options).await, "line 0\nli");
+        let options = LogOptions { tail_lines: Some(1), timestamps: true, ..LogOptions::default() };
+        assert_eq!(text(&log, options).await, "1970-01-01T00:16:49.000000000Z line 9\n");
+    }
+
+    #[tokio::test]
+    async fn a_rotated_log_is_read_as_one_and_the_oldest_part_goes() {
+        let limits = LogLimits { max_bytes: 200, max_files: 3 };
+        let (directory, log) = written(limits, ten());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
+        let kept = text(&log, LogOptions::default()).await;
+        assert!(ten().concat().ends_with(&kept) && kept.lines().count() > 6, "{kept}");
+        let options = LogOptions { tail_lines: Some(6), ..LogOptions::default() };
+        assert_eq!(text(&log, options).await, ten()[4..].concat());
+    }
+
+    #[tokio::test]
+    async fn long_lines_and_a_last_line_without_an_end_come_back_as_they_were() {
+        let long = "x".repeat(LINE_MAX * 2 + 5);
+        let (_directory, log) = written(LogLimits::default(), [format!("a\n{long}\n"), "end".to_owned()]);
+        assert_eq!(text(&log, LogOptions::default()).await, format!("a\n{long}\nend"));
+        let options = LogOptions { tail_lines: Some(2), ..LogOptions::default() };
+        assert_eq!(text(&log, options).await, format!("{long}\nend"));
+    }
+
+    #[tokio::test]
+    async fn following_sees_every_line_once_across_rotations() {
+        let (_directory, log) = written(LogLimits { max_bytes: 500, max_files: 100 }, []);
+        let options = LogOptions { follow: true, ..LogOptions::default() };
+        let mut stream = read(log.clone(), options, Timestamp::now());
+        let writer = tokio::spawn(async move {
+            for number in 0..500 {
+                let mut text = Vec::new();
+                let line = format!("{number}\n");
+                format_lines(line.as_bytes(), false, &stamp(Timestamp::now()), "stdout", &mut text);
+                log.append(&text);
+                if number % 7 == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            log.end();
+        });
+        let mut seen = Vec::new();
+        while let Some(piece) = stream.next().await {
+            seen.extend_from_slice(&piece.unwrap());
+        }
+        writer.await.unwrap();
+        let wanted: String = (0..500).map(|number| format!("{number}\n")).collect();
+        assert_eq!(String::from_utf8(seen).unwrap(), wanted);
+    }
+}
