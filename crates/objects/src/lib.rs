@@ -8,6 +8,7 @@ pub mod apply;
 pub mod error;
 pub mod names;
 pub mod patch;
+mod path;
 pub mod schema;
 pub mod select;
 pub mod shape;

@@ -114,6 +114,36 @@ impl Shape {
     /// The shape of a built-in kind; for an unknown one, that of its metadata.
     pub fn builtin(group: &str, kind: &str) -> Self {
         let _ = (group, kind);
-        Self::new(vec![Node::default()], 0)
+        let mut nodes = vec![Node::default()];
+        let metadata = push_metadata(&mut nodes);
+        nodes[0].fields.insert("metadata".to_owned(), metadata);
+        Self::new(nodes, 0)
     }
+}
+
+/// Adds the shape of every object's metadata; returns where it is.
+pub(crate) fn push_metadata(nodes: &mut Vec<Node>) -> usize {
+    let start = nodes.len();
+    let key = ListKey { name: "uid".to_owned(), default: None };
+    nodes.push(Node {
+        fields: BTreeMap::from([
+            ("ownerReferences".to_owned(), start + 1),
+            ("finalizers".to_owned(), start + 2),
+        ]),
+        ..Node::default()
+    });
+    nodes.push(Node {
+        list: ListType::Map(vec![key]),
+        items: Some(start + 3),
+        patch: PatchStrategy { merge: true, key: Some("uid".to_owned()), retain_keys: false },
+        ..Node::default()
+    });
+    nodes.push(Node {
+        list: ListType::Set,
+        patch: PatchStrategy { merge: true, key: None, retain_keys: false },
+        ..Node::default()
+    });
+    // A reference to an owner is one piece.
+    nodes.push(Node { atomic: true, ..Node::default() });
+    start
 }
