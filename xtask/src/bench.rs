@@ -5,7 +5,6 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -147,16 +146,9 @@ async fn bare_client(client: &Client, jobs: usize) -> anyhow::Result<Duration> {
         let mut job = training_job("bare", &format!("job-{index}"), 3);
         requests.push((TrainingJob::url_path(&(), Some("bare")), serde_json::to_vec(&job)?));
         job.metadata.uid = Some(format!("00000000-0000-0000-0000-{index:012}"));
-        let snapshot = Snapshot {
-            job: Arc::new(job),
-            pods: Vec::new(),
-            services: Vec::new(),
-            config_maps: Vec::new(),
-            claims: Vec::new(),
-            obstacles: Vec::new(),
-            last_status_write: None,
-        };
-        for step in plan(&snapshot, &Settings::default(), Timestamp::now()).stages.into_iter().flatten() {
+        for step in
+            plan(&Snapshot::of(job), &Settings::default(), Timestamp::now()).stages.into_iter().flatten()
+        {
             if let Step::Create(object) = step {
                 requests.push(match object {
                     NewObject::Pod(pod) => (Pod::url_path(&(), Some("bare")), serde_json::to_vec(&pod)?),

@@ -10,6 +10,7 @@ pub mod problem;
 mod rules;
 pub mod schema;
 mod spec;
+pub mod spelling;
 mod status;
 mod template;
 mod validate;
@@ -24,5 +25,5 @@ pub use status::{
     AllocatedResources, Attempt, Cause, CheckpointDefaults, Effective, Phase, Restarts, State,
     TrainingJobStatus, WorkerCounts, WorkerStatus, condition,
 };
-pub use template::template_problems;
+pub use template::{Training, template_problems};
 pub use validate::validate;

@@ -53,6 +53,7 @@ impl fmt::Display for FieldPath {
                 Segment::Index(index) => write!(f, "[{index}]")?,
                 // Keys such as nvidia.com/gpu have dots of their own.
                 Segment::Key(key) if key.contains('.') || key.contains('/') => write!(f, "[{key}]")?,
+                Segment::Key(key) if key.is_empty() => f.write_str("[\"\"]")?,
                 Segment::Key(key) if position == 0 => f.write_str(key)?,
                 Segment::Key(key) => write!(f, ".{key}")?,
             }

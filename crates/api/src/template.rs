@@ -6,9 +6,12 @@
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::Value;
 
-use crate::names::CONTAINER;
+use crate::names::{
+    APP_LABEL, ATTEMPT_LABEL, CONTAINER, JOB_LABEL, MANAGED_BY_LABEL, ROLE_LABEL, WORKER_LABEL,
+};
 use crate::problem::{FieldPath, Problem};
 use crate::schema::nearest;
+use crate::validate::OURS;
 
 /// Lists whose items are known by a key, so that an overlay can say which one it means.
 const KEYED_LISTS: [(&str, &str); 4] = [
@@ -18,8 +21,20 @@ const KEYED_LISTS: [(&str, &str); 4] = [
     ("ephemeralContainers", "name"),
 ];
 
+/// Labels that selectors rest on.
+const OUR_LABELS: [&str; 6] =
+    [MANAGED_BY_LABEL, APP_LABEL, JOB_LABEL, WORKER_LABEL, ROLE_LABEL, ATTEMPT_LABEL];
+
+/// What the job says elsewhere about the container that trains.
+pub struct Training<'a> {
+    pub gpu_resource: &'a str,
+    pub gpus: i32,
+    /// The field that says so.
+    pub gpus_field: &'a str,
+}
+
 /// What is wrong with an overlay.
-pub fn template_problems(template: &Value, path: &FieldPath) -> Vec<Problem> {
+pub fn template_problems(template: &Value, training: &Training<'_>, path: &FieldPath) -> Vec<Problem> {
     let mut problems = Vec::new();
     let Some(fields) = template.as_object() else {
         return vec![Problem::error(path.clone(), "must be a pod template: metadata and spec")];
@@ -74,7 +89,65 @@ pub fn template_problems(template: &Value, path: &FieldPath) -> Vec<Problem> {
             }
         }
     }
+    training_container(template, training, path, &mut problems);
+    for label in template.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten() {
+        if OUR_LABELS.contains(&label.0.as_str()) {
+            problems.push(Problem::warning(
+                path.key("metadata").key("labels").key(label.0),
+                "is set by Trainyard for each pod; this value is not used: remove it",
+            ));
+        }
+    }
     problems
+}
+
+/// What is said elsewhere about the training container cannot be said differently here.
+fn training_container(
+    template: &Value,
+    training: &Training<'_>,
+    path: &FieldPath,
+    problems: &mut Vec<Problem>,
+) {
+    let containers = template.pointer("/spec/containers").and_then(Value::as_array);
+    for (index, container) in containers.into_iter().flatten().enumerate() {
+        if container.get("name").and_then(Value::as_str) != Some(CONTAINER) {
+            continue;
+        }
+        let path = path.key("spec").key("containers").index(index);
+        if container.get("image").is_some() {
+            problems.push(Problem::error(
+                path.key("image"),
+                "the training container's image is given by `image`, outside of the template: move it there",
+            ));
+        }
+        for list in ["requests", "limits"] {
+            let amounts = container.get("resources").and_then(|resources| resources.get(list));
+            let Some(amount) = amounts.and_then(|amounts| amounts.get(training.gpu_resource)) else {
+                continue;
+            };
+            let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
+            if text != training.gpus.to_string() {
+                problems.push(Problem::error(
+                    path.key("resources").key(list).key(training.gpu_resource),
+                    format!(
+                        "says {text} GPUs, {} is {}: set {} and remove this",
+                        training.gpus_field, training.gpus, training.gpus_field
+                    ),
+                ));
+            }
+        }
+        for (position, variable) in
+            container.get("env").and_then(Value::as_array).into_iter().flatten().enumerate()
+        {
+            let name = variable.get("name").and_then(Value::as_str).unwrap_or_default();
+            if OURS.contains(&name) {
+                problems.push(Problem::warning(
+                    path.key("env").index(position),
+                    format!("{name} is set by Trainyard for each pod; this value is not used: remove it"),
+                ));
+            }
+        }
+    }
 }
 
 /// Whether a directive or a null takes the training container, or all that holds it, out of the pod.
@@ -161,7 +234,8 @@ mod tests {
     use super::*;
 
     fn problems(template: &Value) -> Vec<String> {
-        template_problems(template, &FieldPath::of(&["spec", "template"]))
+        let training = Training { gpu_resource: "nvidia.com/gpu", gpus: 1, gpus_field: "gpusPerWorker" };
+        template_problems(template, &training, &FieldPath::of(&["spec", "template"]))
             .iter()
             .map(ToString::to_string)
             .collect()
@@ -220,8 +294,41 @@ mod tests {
         ] {
             assert!(problems.contains(expected), "{expected} not in:\n{problems}");
         }
-        let wrong =
-            template_problems(&json!({"spec": {"nodeSelector": [1]}}), &FieldPath::of(&["spec", "template"]));
-        assert!(wrong[0].message.contains("is not a pod template"), "{wrong:?}");
+        let wrong = self::problems(&json!({"spec": {"nodeSelector": [1]}}));
+        assert!(wrong[0].contains("is not a pod template"), "{wrong:?}");
+    }
+
+    #[test]
+    fn what_the_job_says_elsewhere_is_not_said_differently() {
+        let template = json!({
+            "metadata": {"labels": {"app": "mine", "team": "a"}},
+            "spec": {"containers": [{
+                "name": "training-worker",
+                "image": "other:2",
+                "resources": {"limits": {"nvidia.com/gpu": "4", "cpu": 2}, "requests": {"nvidia.com/gpu": 1}},
+                "env": [{"name": "A", "value": "1"}, {"name": "RANK", "value": "7"}],
+            }]},
+        });
+        let container = "spec.template.spec.containers[0]";
+        assert_eq!(
+            problems(&template),
+            [
+                format!(
+                    "{container}.image: the training container's image is given by `image`, outside of the \
+                     template: move it there"
+                ),
+                format!(
+                    "{container}.resources.limits[nvidia.com/gpu]: says 4 GPUs, gpusPerWorker is 1: set \
+                     gpusPerWorker and remove this"
+                ),
+                format!(
+                    "{container}.env[1]: RANK is set by Trainyard for each pod; this value is not used: \
+                     remove it"
+                ),
+                "spec.template.metadata.labels.app: is set by Trainyard for each pod; this value is not used: \
+                 remove it"
+                    .to_owned(),
+            ]
+        );
     }
 }

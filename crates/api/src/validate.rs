@@ -3,11 +3,14 @@
 //! A pure function over the typed job: what the CRD's rules say (for objects that no API server has checked),
 //! and what rules cannot say. It never judges a change, only one object.
 
+use std::collections::BTreeMap;
+
 use crate::names::{JOB_NAME_MAX, REPLICAS_MAX, is_dns_label, role_name_max};
 use crate::problem::{FieldPath, Problem};
 use crate::rules;
 use crate::spec::{Quantity, Resources, Role, RoleSuccess, TrainingJob, TrainingJobSpec};
-use crate::template::template_problems;
+use crate::spelling::upper_snake;
+use crate::template::{Training, template_problems};
 
 /// Variables that make up the world of ranks: a value from the user would only break it.
 pub(crate) const OURS: [&str; 12] = [
@@ -48,7 +51,12 @@ pub fn validate(job: &TrainingJob, gpu_resource: &str) -> Vec<Problem> {
     hyperparameters(&job.spec, &spec.key("hyperparameters"), &mut problems);
     environment(job.spec.env.as_deref().unwrap_or_default(), &spec.key("env"), &mut problems);
     if let Some(template) = &job.spec.template {
-        problems.0.extend(template_problems(template, &spec.key("template")));
+        let training = Training {
+            gpu_resource,
+            gpus: job.spec.gpus_per_worker(),
+            gpus_field: job.spec.gpu_count_field(),
+        };
+        problems.0.extend(template_problems(template, &training, &spec.key("template")));
     }
     for (index, role) in job.spec.roles().iter().enumerate() {
         let path = spec.key("roles").index(index);
@@ -268,7 +276,15 @@ fn not_a_quantity(amount: &Quantity) -> String {
 }
 
 fn hyperparameters(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
+    let mut variables: BTreeMap<String, &str> = BTreeMap::new();
     for (name, value) in spec.hyperparameters.iter().flatten() {
+        let variable = upper_snake(name);
+        if let Some(other) = variables.insert(variable.clone(), name) {
+            problems.error(
+                path.key(name),
+                format!("{other} and {name} both become HYPERPARAM_{variable}: rename one of them"),
+            );
+        }
         if !(value.is_string() || value.is_number() || value.is_boolean()) {
             problems.error(
                 path.key(name),
@@ -332,6 +348,8 @@ fn one_role(job: &str, role: &Role, gpu_resource: &str, path: &FieldPath, proble
     );
     environment(role.env.as_deref().unwrap_or_default(), &path.key("env"), problems);
     if let Some(template) = &role.template {
-        problems.0.extend(template_problems(template, &path.key("template")));
+        let gpus = role.gpus_per_replica.unwrap_or(0);
+        let training = Training { gpu_resource, gpus, gpus_field: "gpusPerReplica" };
+        problems.0.extend(template_problems(template, &training, &path.key("template")));
     }
 }

@@ -12,8 +12,13 @@ pub(crate) struct Document {
     pub(crate) value: Value,
     /// Line on which it starts.
     pub(crate) line: usize,
-    lines: BTreeMap<Vec<Segment>, usize>,
+    lines: Lines,
 }
+
+type Lines = BTreeMap<Vec<Segment>, usize>;
+
+/// More than this is no manifest; the API server takes objects of up to 1.5 MB.
+const SIZE_MAX: usize = 8 << 20;
 
 /// Why a file is no YAML.
 pub(crate) struct SyntaxError {
@@ -24,20 +29,43 @@ pub(crate) struct SyntaxError {
 
 /// Reads all documents of a file.
 pub(crate) fn documents(text: &str) -> Result<Vec<Document>, SyntaxError> {
+    if text.len() > SIZE_MAX {
+        let message = format!("{} MB are too much for a manifest", text.len() >> 20);
+        return Err(SyntaxError { line: 1, column: 1, message });
+    }
     let nodes = MarkedYaml::load_from_str(text).map_err(|error| SyntaxError {
         line: error.marker().line(),
         column: error.marker().col() + 1,
-        message: error.info().to_owned(),
+        message: if error.info().contains("duplicate") {
+            format!("a field is given twice: {}", error.info())
+        } else {
+            format!("this is not YAML: {}", error.info())
+        },
     })?;
     let mut documents = Vec::new();
     for node in &nodes {
-        let mut lines = BTreeMap::new();
+        let mut lines = Lines::new();
         let value = convert(node, &mut Vec::new(), &mut lines)?;
         if !value.is_null() {
-            documents.push(Document { value, line: node.span.start.line(), lines });
+            unpack(Document { value, line: node.span.start.line(), lines }, &mut documents);
         }
     }
     Ok(documents)
+}
+
+/// A `List` stands for its items.
+fn unpack(document: Document, documents: &mut Vec<Document>) {
+    let is_list =
+        document.value.get("kind").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("List"));
+    let items = document.value.get("items").and_then(Value::as_array).filter(|_| is_list);
+    let Some(items) = items else { return documents.push(document) };
+    for (index, item) in items.iter().enumerate() {
+        let prefix = [Segment::Key("items".to_owned()), Segment::Index(index)];
+        let within = document.lines.iter().filter(|(path, _)| path.starts_with(&prefix));
+        let lines: Lines = within.map(|(path, line)| (path[prefix.len()..].to_vec(), *line)).collect();
+        let line = lines.get(&[][..]).copied().unwrap_or(document.line);
+        unpack(Document { value: item.clone(), line, lines }, documents);
+    }
 }
 
 impl Document {
@@ -56,11 +84,7 @@ impl Document {
     }
 }
 
-fn convert(
-    node: &MarkedYaml<'_>,
-    path: &mut Vec<Segment>,
-    lines: &mut BTreeMap<Vec<Segment>, usize>,
-) -> Result<Value, SyntaxError> {
+fn convert(node: &MarkedYaml<'_>, path: &mut Vec<Segment>, lines: &mut Lines) -> Result<Value, SyntaxError> {
     lines.entry(path.clone()).or_insert(node.span.start.line());
     let error = |message: &str| SyntaxError {
         line: node.span.start.line(),
@@ -80,7 +104,12 @@ fn convert(
         }
         YamlData::Mapping(fields) => {
             let mut object = Map::new();
+            let mut merged = Vec::new();
             for (key, value) in fields {
+                if matches!(&key.data, YamlData::Value(Scalar::String(name)) if name == "<<") {
+                    merged.push(value);
+                    continue;
+                }
                 let name = match &key.data {
                     YamlData::Value(Scalar::String(name)) => name.to_string(),
                     YamlData::Value(other) => plain(&self::scalar(other)),
@@ -92,12 +121,29 @@ fn convert(
                 object.insert(name, convert(value, path, lines)?);
                 path.pop();
             }
+            for source in merged {
+                merge_in(convert(source, path, lines)?, &mut object).map_err(error)?;
+            }
             Value::Object(object)
         }
         YamlData::Tagged(_, inner) => convert(inner, path, lines)?,
         YamlData::Alias(_) => return Err(error("aliases that refer forward are not understood")),
         YamlData::BadValue | YamlData::Representation(..) => return Err(error("this value cannot be read")),
     })
+}
+
+/// A merge key (`<<: *defaults`): what the mapping says itself wins, and earlier sources win over later ones.
+fn merge_in(source: Value, object: &mut Map<String, Value>) -> Result<(), &'static str> {
+    match source {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                object.entry(name).or_insert(value);
+            }
+            Ok(())
+        }
+        Value::Array(sources) => sources.into_iter().try_for_each(|source| merge_in(source, object)),
+        _ => Err("<< takes a mapping, or a list of mappings"),
+    }
 }
 
 fn scalar(scalar: &Scalar<'_>) -> Value {
@@ -129,5 +175,29 @@ mod tests {
         assert_eq!(documents[1].line_of(&spec), 3);
         assert_eq!(documents[1].line_of(&spec.key("roles").index(0).key("replicas")), 6);
         assert_eq!(documents[1].line_of(&spec.key("image")), 3, "a missing field is at its parent");
+    }
+
+    #[test]
+    fn lists_are_unpacked_and_merge_keys_followed() {
+        let text = "base: &base\n  cpu: 1\n  memory: 2Gi\nlimits:\n  <<: *base\n  cpu: 4\n";
+        let read = documents(text).unwrap_or_else(|error| panic!("{}", error.message));
+        assert_eq!(read[0].value["limits"], serde_json::json!({"cpu": 4, "memory": "2Gi"}));
+        let text = "kind: List\nitems:\n- kind: A\n- kind: B\n  spec:\n    x: 1\n";
+        let read = documents(text).unwrap_or_else(|error| panic!("{}", error.message));
+        assert_eq!(read.iter().map(|document| &document.value["kind"]).collect::<Vec<_>>(), ["A", "B"]);
+        assert_eq!((read[1].line, read[1].line_of(&FieldPath::of(&["spec", "x"]))), (4, 6));
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_why() {
+        for (text, message) in [
+            ("a: 1\na: 2\n", "a field is given twice"),
+            ("a: [1\n", "this is not YAML"),
+            ("a:\n  <<: 3\n", "<< takes a mapping"),
+        ] {
+            let error = documents(text).err().map(|error| error.message).unwrap_or_default();
+            assert!(error.contains(message), "{text}: {error}");
+        }
+        assert!(documents(&"# a\n".repeat(3 << 20)).is_err());
     }
 }

@@ -18,7 +18,7 @@ use crate::logging;
 /// Every flag has an environment variable of its own, which the flag wins over.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Kubeconfig file to use [default: as kubectl does].
+    /// Kubeconfig file to use [default: as kubectl does, that is $KUBECONFIG or ~/.kube/config].
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<std::path::PathBuf>,
 
@@ -27,8 +27,12 @@ pub(crate) struct Options {
     context: Option<String>,
 
     /// Watch only this namespace [default: all].
-    #[arg(long, value_name = "NAMESPACE", env = "TRAINYARD_NAMESPACE")]
+    #[arg(long, value_name = "NAMESPACE", env = "TRAINYARD_NAMESPACE", value_parser = namespace)]
     namespace: Option<String>,
+
+    /// The namespace that the operator itself is in, for its own metrics [default: that of its account or context].
+    #[arg(long, value_name = "NAMESPACE", env = "OPERATOR_NAMESPACE", value_parser = namespace)]
+    operator_namespace: Option<String>,
 
     /// Address of /metrics, /healthz and /readyz; may be given more than once.
     #[arg(
@@ -36,7 +40,8 @@ pub(crate) struct Options {
         value_name = "ADDRESS",
         env = "TRAINYARD_METRICS_ADDRESS",
         default_value = "0.0.0.0:8080",
-        value_delimiter = ','
+        value_delimiter = ',',
+        value_parser = address
     )]
     metrics_address: Vec<SocketAddr>,
 
@@ -61,7 +66,7 @@ pub(crate) struct Options {
     max_in_flight: usize,
 
     /// Image of jobs that give a model and a dataset instead of an image; {model} stands for the model.
-    #[arg(long, value_name = "IMAGE", env = "TRAINYARD_DEFAULT_IMAGE", default_value_t = Settings::default().default_image)]
+    #[arg(long, value_name = "IMAGE", env = "TRAINYARD_DEFAULT_IMAGE", default_value_t = Settings::default().default_image, value_parser = image)]
     default_image: String,
 
     /// Requests of such jobs, where they give none.
@@ -73,7 +78,7 @@ pub(crate) struct Options {
     default_limits: Vec<(String, String)>,
 
     /// The resource that gpusPerWorker asks for.
-    #[arg(long, value_name = "RESOURCE", env = "TRAINYARD_GPU_RESOURCE", default_value_t = Settings::default().gpu_resource)]
+    #[arg(long, value_name = "RESOURCE", env = "TRAINYARD_GPU_RESOURCE", default_value_t = Settings::default().gpu_resource, value_parser = resource)]
     gpu_resource: String,
 
     /// Node selector of pods with GPUs, such as accelerator=nvidia-gpu [default: none].
@@ -81,7 +86,7 @@ pub(crate) struct Options {
     gpu_node_selector: Vec<(String, String)>,
 
     /// Seconds before the first restart after a failure; each further one doubles them.
-    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_BACKOFF_SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_BACKOFF_SECONDS", default_value_t = 10.0, value_parser = seconds, allow_negative_numbers = true)]
     backoff_seconds: f64,
 
     /// The longest such wait.
@@ -163,6 +168,7 @@ fn config(options: Options) -> Config {
             deletion_patience: SignedDuration::from_secs_f64(options.deletion_patience_seconds),
         },
         namespace: options.namespace,
+        own_namespace: options.operator_namespace,
         workers: options.workers,
         max_in_flight: options.max_in_flight,
         http: if options.no_metrics { Vec::new() } else { options.metrics_address },
@@ -194,6 +200,42 @@ async fn stopped() {
     });
 }
 
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "an address and a port are needed, such as 0.0.0.0:8080 or [::]:8080".to_owned())
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    let bytes = text.as_bytes();
+    let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_label = bytes.len() <= trainyard_api::names::DNS_LABEL_MAX
+        && bytes.first().is_some_and(plain)
+        && bytes.last().is_some_and(plain)
+        && bytes.iter().all(|byte| plain(byte) || *byte == b'-');
+    if is_label { Ok(text.to_owned()) } else { Err("a namespace has only a-z, 0-9 and '-'".to_owned()) }
+}
+
+fn image(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.contains(char::is_whitespace) {
+        return Err("an image is needed, such as training-image:{model}".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// The name of a resource: `name`, or `domain/name`.
+fn resource(text: &str) -> Result<String, String> {
+    let plain = |part: &str| {
+        let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        edge(part.chars().next())
+            && edge(part.chars().next_back())
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    };
+    if text.split('/').count() <= 2 && text.split('/').all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("a resource is needed, such as nvidia.com/gpu".to_owned())
+    }
+}
+
 fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number) if number > 0 => Ok(number),
@@ -210,8 +252,8 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("\"{text}\" is not NAME=VALUE")),
+        Some((name, value)) => Ok((resource(name)?, value.to_owned())),
+        None => Err(format!("\"{text}\" is not NAME=VALUE")),
     }
 }
 

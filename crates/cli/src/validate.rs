@@ -63,11 +63,15 @@ fn check(file: &str, text: &str, gpu_resource: &str, tally: &mut Tally) {
     let documents = match manifest::documents(text) {
         Ok(documents) => documents,
         Err(error) => {
-            println!("{file}:{}:{}: this is not YAML: {}", error.line, error.column, error.message);
+            println!("{file}:{}:{}: {}", error.line, error.column, error.message);
             tally.errors += 1;
             return;
         }
     };
+    if documents.is_empty() {
+        println!("{file}: there is nothing in this file");
+        tally.errors += 1;
+    }
     for document in documents {
         let field = |name: &str| document.value.get(name).and_then(Value::as_str).unwrap_or_default();
         let (api_version, kind) = (field("apiVersion"), field("kind"));
@@ -101,10 +105,14 @@ fn problems(document: &Document, api_version: &str, gpu_resource: &str) -> Vec<P
         problems.push(Problem::error(FieldPath::of(&["apiVersion"]), message));
     }
     let metadata = document.value.get("metadata");
-    let named =
-        |field: &str| metadata.and_then(|metadata| metadata.get(field)).and_then(Value::as_str).is_some();
-    if !named("name") && !named("generateName") {
-        problems.push(Problem::error(FieldPath::of(&["metadata", "name"]), "is required"));
+    let given = |field: &str| metadata.and_then(|metadata| metadata.get(field));
+    match given("name").or_else(|| given("generateName")) {
+        None => problems.push(Problem::error(FieldPath::of(&["metadata", "name"]), "is required")),
+        Some(Value::String(_)) => {}
+        Some(other) => problems.push(Problem::error(
+            FieldPath::of(&["metadata", "name"]),
+            format!("{other} is no text in YAML: put it in quotes"),
+        )),
     }
     problems.extend(schema::check(&crd::schema(), &document.value));
     // What does not fit the schema has been told; the rest is judged without it, so that all is told at once.

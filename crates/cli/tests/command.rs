@@ -41,8 +41,9 @@ fn every_setting_of_the_operator_has_an_environment_variable() {
     let help = text(&trainyard(&["operator", "--help"], "").stdout);
     let flags = help.lines().filter(|line| line.trim_start().starts_with("--")).count();
     let variables = help.matches("[env: TRAINYARD_").count();
-    // --kubeconfig has KUBECONFIG, which the client reads itself.
-    assert_eq!(flags, variables + 1, "{help}");
+    // --kubeconfig has KUBECONFIG, which the client reads itself, and OPERATOR_NAMESPACE is a name that others use too.
+    assert_eq!(flags, variables + 2, "{help}");
+    assert!(help.contains("$KUBECONFIG") && help.contains("[env: OPERATOR_NAMESPACE"), "{help}");
 }
 
 #[test]

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use trainyard_api::{TrainingJob, names};
-use trainyard_plan::{ClaimView, ObjectView, PodView};
+use trainyard_plan::{ClaimView, ObjectView, PodPhase, PodView};
 
+use crate::memory::LostPod;
 use crate::views::version;
 
 /// A job's namespace and name.
@@ -57,6 +58,16 @@ pub(crate) enum Job {
 /// What a shelf is sorted by.
 pub(crate) trait Named {
     fn name(&self) -> &str;
+
+    /// A pod that nobody had asked to go, in case it is no longer seen.
+    fn if_lost(&self) -> Option<LostPod> {
+        None
+    }
+
+    /// It no longer takes anything from a quota.
+    fn has_ended(&self) -> bool {
+        false
+    }
 }
 
 impl Named for Job {
@@ -71,6 +82,15 @@ impl Named for Job {
 impl Named for PodView {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn if_lost(&self) -> Option<LostPod> {
+        let job = self.owner.clone().filter(|_| !self.deleting)?;
+        Some(LostPod { job, name: self.name.clone(), uid: self.uid.clone() })
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 }
 
@@ -135,17 +155,16 @@ impl<T: Named> Shelf<T> {
         }
     }
 
-    /// An object that is gone.
-    pub(crate) fn remove(&mut self, key: &JobKey, metadata: &ObjectMeta) {
+    /// An object that is gone, as it was last seen.
+    pub(crate) fn remove(&mut self, key: &JobKey, metadata: &ObjectMeta) -> Option<T> {
         self.newest = self.newest.max(version(metadata));
-        if let Some(of_job) = self.items.get_mut(key) {
-            if let Ok(position) = position(of_job, metadata.name.as_deref().unwrap_or_default()) {
-                of_job.remove(position);
-            }
-            if of_job.is_empty() {
-                self.items.remove(key);
-            }
+        let of_job = self.items.get_mut(key)?;
+        let position = position(of_job, metadata.name.as_deref().unwrap_or_default());
+        let removed = position.ok().map(|position| of_job.remove(position).view);
+        if of_job.is_empty() {
+            self.items.remove(key);
         }
+        removed
     }
 
     /// The watch starts over: what it does not mention until `end_pass` is gone.

@@ -11,6 +11,8 @@ pub struct Config {
     pub settings: Settings,
     /// The one namespace to watch; all of them when none is given.
     pub namespace: Option<String>,
+    /// The namespace that the operator itself is in; without one, that of its client.
+    pub own_namespace: Option<String>,
     /// Jobs that are worked on at the same time.
     pub workers: usize,
     /// Requests to the API server that are under way at the same time.
@@ -26,6 +28,7 @@ impl Default for Config {
         Self {
             settings: Settings::default(),
             namespace: None,
+            own_namespace: None,
             workers: 16,
             max_in_flight: 16,
             http: Vec::new(),

@@ -1,6 +1,6 @@
 //! The page that reads as the list of steps: for each job whose turn it is, snapshot → plan → execute.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,16 +13,16 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{RwLock, Semaphore};
 use trainyard_api::{State, TrainingJobStatus, condition, names};
-use trainyard_plan::{Obstacle, ObstacleKind, Plan, Snapshot, Step, plan};
+use trainyard_plan::{Importance, Notice, Obstacle, ObstacleKind, Plan, Snapshot, TargetKind, plan};
 
 use crate::cache::{Cache, Job, JobKey};
 use crate::config::Config;
-use crate::execute::{Outcome, execute, record};
-use crate::memory::Memory;
+use crate::execute::{Outcome, execute, record, relabel};
+use crate::memory::{LostPod, Memory};
 use crate::metrics::Metrics;
 use crate::port::{JobRef, KubePort, Port};
 use crate::queue::{Queue, Turn};
-use crate::{http, watch};
+use crate::{events, http, watch};
 
 /// How long work that is under way may take to end after the operator was told to stop.
 const LAST_WORK: Duration = Duration::from_secs(4);
@@ -30,7 +30,10 @@ const LAST_WORK: Duration = Duration::from_secs(4);
 /// How long an event waits, so that it is not in the way of the work it tells of.
 const EVENT_DELAY: Duration = Duration::from_millis(100);
 
-/// How often something may be forbidden before the job's owner hears of it.
+/// A watch that has been down for so long makes the operator not ready.
+const BLIND: Duration = Duration::from_secs(30);
+
+/// How often the role may not allow something before the job's owner hears of it.
 const FORBIDDEN_TRIES: u32 = 5;
 
 /// Why the operator did not start.
@@ -54,11 +57,21 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     cache: Mutex<Cache>,
     memory: Mutex<HashMap<JobKey, Memory>>,
-    listed: [AtomicBool; watch::KINDS.len()],
+    /// Jobs that a quota holds back.
+    cramped: Mutex<HashSet<JobKey>>,
+    watches: [Watch; watch::KINDS.len()],
     ready: Semaphore,
     /// Held for reading while events are being recorded.
     recording: Arc<RwLock<()>>,
     port: KubePort,
+}
+
+/// What is known of one watch.
+#[derive(Default)]
+struct Watch {
+    /// It has been listed in full once.
+    listed: AtomicBool,
+    broken_since: Mutex<Option<Instant>>,
 }
 
 impl Operator {
@@ -69,13 +82,15 @@ impl Operator {
             let listener = TcpListener::bind(address).await;
             listeners.push(listener.map_err(|error| StartError::Address { address: *address, error })?);
         }
-        let metrics = Metrics::new(client.default_namespace());
+        let own_namespace = config.own_namespace.as_deref().unwrap_or(client.default_namespace());
+        let metrics = Metrics::new(own_namespace);
         let shared = Arc::new(Shared {
             port: KubePort::new(client.clone(), config.max_in_flight, &config.instance, &metrics),
             queue: Queue::default(),
             cache: Mutex::default(),
             memory: Mutex::default(),
-            listed: Default::default(),
+            cramped: Mutex::default(),
+            watches: Default::default(),
             ready: Semaphore::new(0),
             recording: Arc::default(),
             metrics,
@@ -159,6 +174,7 @@ enum Sight {
 impl Shared {
     /// One look at a job. Says whether there was anything to do.
     async fn look_at(self: &Arc<Self>, key: &JobKey, turn: Turn) -> bool {
+        self.settle_doubts(key).await;
         match self.sight(key) {
             Sight::Gone => {
                 self.forget(key);
@@ -197,7 +213,7 @@ impl Shared {
         if plan.is_idle() {
             return false;
         }
-        let is_new = plan.steps().any(|step| *step == Step::AddFinalizer);
+        let is_new = snapshot.job.status.is_none() && self.first_sight(key);
         if is_new {
             tracing::info!(namespace = %key.namespace, trainingjob = %key.name, "Creating TrainingJob: {key}");
         }
@@ -214,11 +230,16 @@ impl Shared {
                 drop(recording);
             });
         }
-        if is_new && !outcome.echoes.is_empty() {
+        if is_new {
             self.metrics.job_created(key);
         }
         self.learn(key, snapshot, &plan, outcome, now);
         true
+    }
+
+    /// Whether this process has not begun with this job yet.
+    fn first_sight(&self, key: &JobKey) -> bool {
+        !std::mem::replace(&mut self.lock_memory().entry(key.clone()).or_default().begun, true)
     }
 
     /// Remembers what came of a plan, and when to look again.
@@ -238,8 +259,9 @@ impl Shared {
         let mut fault = outcome.fault;
         for (kind, object, message) in outcome.obstacles {
             memory.refusals += 1;
-            // Right after an API server has started, it forbids everything for a moment.
-            if kind == ObstacleKind::Forbidden && memory.refusals <= FORBIDDEN_TRIES {
+            // Right after an API server has started, its roles allow nothing for a moment.
+            let by_role = kind == ObstacleKind::Forbidden && message.contains(" cannot ");
+            if by_role && memory.refusals <= FORBIDDEN_TRIES {
                 fault = Some(format!("{object}: {message}"));
                 continue;
             }
@@ -247,6 +269,9 @@ impl Shared {
                 now + jiff::SignedDuration::try_from(retry_delay(kind, memory.refusals)).unwrap_or_default();
             tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, %object, "refused: {message}");
             self.metrics.error(key, kind_name(kind));
+            if kind == ObstacleKind::Quota {
+                self.cramped.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+            }
             memory.obstacles.push(Obstacle { kind, object, message, generation, retry_at });
             self.queue.add(key.clone());
         }
@@ -365,6 +390,13 @@ impl Shared {
         match self.port.patch_status(reference, &patch).await {
             Ok(_) => {
                 self.lock_memory().entry(key.clone()).or_default().unreadable_reported = Some(generation);
+                let notice = Notice {
+                    importance: Importance::Warning,
+                    reason: "InvalidSpec",
+                    message,
+                    occurrence: generation.to_string(),
+                };
+                record(&self.port, vec![events::of_notice(reference, &notice, Timestamp::now())]).await;
             }
             Err(refusal) => {
                 tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, "its status was not written: {refusal}");
@@ -387,14 +419,69 @@ impl Shared {
 
     /// A kind has been listed in full.
     pub(crate) fn listed(&self, kind: usize) {
-        if !self.listed[kind].swap(true, Ordering::Relaxed) {
+        if !self.watches[kind].listed.swap(true, Ordering::Relaxed) {
             self.ready.add_permits(1);
         }
     }
 
-    pub(crate) fn not_listed_yet(&self) -> Vec<&'static str> {
-        let kinds = watch::KINDS.iter().zip(&self.listed);
-        kinds.filter(|(_, listed)| !listed.load(Ordering::Relaxed)).map(|(kind, _)| *kind).collect()
+    /// A watch has broken, or is back.
+    pub(crate) fn watching(&self, kind: usize, is_up: bool) {
+        let mut since = self.watches[kind].broken_since.lock().unwrap_or_else(PoisonError::into_inner);
+        *since = if is_up { None } else { since.or_else(|| Some(Instant::now())) };
+    }
+
+    /// What the operator cannot see: kinds that were never listed, and those whose watch has been down for long.
+    pub(crate) fn unseen(&self) -> Vec<String> {
+        let mut unseen = Vec::new();
+        for (kind, watch) in watch::KINDS.iter().zip(&self.watches) {
+            let since = *watch.broken_since.lock().unwrap_or_else(PoisonError::into_inner);
+            if !watch.listed.load(Ordering::Relaxed) {
+                unseen.push(format!("waiting for the first list of {kind}"));
+            } else if let Some(since) = since.filter(|since| since.elapsed() >= BLIND) {
+                unseen.push(format!("the watch of {kind} has been down for {} s", since.elapsed().as_secs()));
+            }
+        }
+        unseen
+    }
+
+    /// Something in this namespace ended or went: jobs that a quota held back may try again.
+    pub(crate) fn room_in(&self, namespace: &str) {
+        let mut cramped = self.cramped.lock().unwrap_or_else(PoisonError::into_inner);
+        let freed: Vec<JobKey> = cramped.extract_if(|key| &*key.namespace == namespace).collect();
+        drop(cramped);
+        for key in freed {
+            if let Some(memory) = self.lock_memory().get_mut(&key) {
+                memory.obstacles.retain(|obstacle| obstacle.kind != ObstacleKind::Quota);
+            }
+            self.queue.add(key);
+        }
+    }
+
+    /// A pod is no longer seen, although nobody had asked for its deletion: somebody may have taken its label.
+    pub(crate) fn doubt(&self, key: &JobKey, pod: LostPod) {
+        self.lock_memory().entry(key.clone()).or_default().lost.push(pod);
+    }
+
+    /// Asks whether the pods that vanished are really gone. One that is still there gets its labels back, so that
+    /// nothing is concluded from its absence.
+    async fn settle_doubts(&self, key: &JobKey) {
+        let lost = match self.lock_memory().get_mut(key) {
+            Some(memory) if !memory.lost.is_empty() => std::mem::take(&mut memory.lost),
+            _ => return,
+        };
+        for LostPod { job, name, uid } in lost {
+            let reference =
+                JobRef { namespace: key.namespace.to_string(), name: key.name.to_string(), uid: job };
+            let Ok(metadata) = self.port.metadata(&reference, TargetKind::Pod, &name).await else { continue };
+            if metadata.uid.as_deref() != Some(&uid) || metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, pod = %name, "its label was removed; putting it back");
+            match relabel(&self.port, &reference, TargetKind::Pod, &name, &metadata).await {
+                Ok(echo) => self.lock_memory().entry(key.clone()).or_default().expect(vec![echo]),
+                Err(refusal) => tracing::warn!(pod = %name, "its label stays off: {refusal}"),
+            }
+        }
     }
 
     fn lock_cache(&self) -> MutexGuard<'_, Cache> {
@@ -421,11 +508,13 @@ fn kind_name(kind: ObstacleKind) -> &'static str {
     }
 }
 
-/// When to ask again for something that was refused: 2 s, 4 s … a minute. What is invalid stays so until the spec
+/// When to ask again for something that was refused: 2 s, 4 s … a minute (a quota: 15 s). What is invalid stays so until the spec
 /// changes.
 fn retry_delay(kind: ObstacleKind, refusals: u32) -> Duration {
     match kind {
         ObstacleKind::Invalid => Duration::from_hours(1),
+        // Room that others make is not seen; room that our own jobs make is, at once.
+        ObstacleKind::Quota => Duration::from_secs(1 << refusals.clamp(1, 4)).min(Duration::from_secs(15)),
         _ => Duration::from_secs(1 << refusals.clamp(1, 6)).min(Duration::from_mins(1)),
     }
 }

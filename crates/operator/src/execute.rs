@@ -3,6 +3,7 @@
 
 use futures::future::join_all;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 use trainyard_api::{TrainingJob, TrainingJobStatus, names};
 use trainyard_plan::{NewObject, ObstacleKind, Plan, Restore, StatusWrite, Step, Target, TargetKind};
@@ -61,11 +62,15 @@ pub async fn execute(
         }
         run.stage(stage).await;
     }
-    if plan.write == StatusWrite::Report && !run.outcome.is_stopped() {
-        if reports {
+    let is_report = plan.write == StatusWrite::Report || !plan.chores.is_empty();
+    if is_report && !reports {
+        run.outcome.report_due = !run.outcome.is_stopped();
+    } else {
+        if !run.outcome.is_stopped() {
+            run.stage(&plan.chores).await;
+        }
+        if plan.write == StatusWrite::Report && !run.outcome.is_stopped() {
             run.write_status(&plan.status).await;
-        } else {
-            run.outcome.report_due = true;
         }
     }
     // An event tells of what the status says: without the status, it has not happened yet.
@@ -88,6 +93,24 @@ pub async fn record(port: &impl Port, events: Vec<NewEvent>) {
         }
     };
     join_all(events.into_iter().map(record)).await;
+}
+
+/// Puts the labels back by which an object of ours is seen.
+pub(crate) async fn relabel(
+    port: &impl Port,
+    job: &JobRef,
+    kind: TargetKind,
+    name: &str,
+    metadata: &ObjectMeta,
+) -> Result<Echo, Refusal> {
+    let mut labels: Map<String, Value> =
+        metadata.labels.iter().flatten().map(|(key, value)| (key.clone(), json!(value))).collect();
+    labels.insert(names::MANAGED_BY_LABEL.to_owned(), json!(names::MANAGED_BY));
+    labels.insert(names::JOB_LABEL.to_owned(), json!(job.name));
+    let patch = json!([{"op": "add", "path": "/metadata/labels", "value": labels}]);
+    let target = Target { kind, name: name.to_owned(), uid: metadata.uid.clone().unwrap_or_default() };
+    let written = port.patch(job, &target, &patch).await?;
+    Ok(Echo::Reached { kind, name: name.to_owned(), version: written.version })
 }
 
 fn reference(job: &TrainingJob) -> JobRef {
@@ -114,6 +137,8 @@ enum Done {
     /// The job itself was written.
     Job(Written),
     Stopped(Refusal, String),
+    /// This object is not ours.
+    InTheWay(String, String),
 }
 
 impl<P: Port> Run<'_, P> {
@@ -135,11 +160,13 @@ impl<P: Port> Run<'_, P> {
             }
             Done::Stopped(Refusal::Conflict | Refusal::NotFound, _) => self.outcome.outdated = true,
             Done::Stopped(Refusal::Passing(why), what) => self.outcome.fault = Some(format!("{what}: {why}")),
+            Done::InTheWay(what, why) => {
+                self.outcome.obstacles.push((ObstacleKind::NameConflict, what, why));
+            }
             Done::Stopped(refusal, what) => {
                 let kind = match &refusal {
                     Refusal::Quota(_) => ObstacleKind::Quota,
                     Refusal::Invalid(_) => ObstacleKind::Invalid,
-                    Refusal::AlreadyExists => ObstacleKind::NameConflict,
                     _ => ObstacleKind::Forbidden,
                 };
                 self.outcome.obstacles.push((kind, what, refusal.to_string()));
@@ -213,8 +240,7 @@ impl<P: Port> Run<'_, P> {
                 || "it was not made by Trainyard".to_owned(),
                 |owner| format!("it belongs to {} {}", owner.kind, owner.name),
             );
-            let advice = format!("{whose}: delete or rename it, or give the job another name");
-            return Done::Stopped(Refusal::AlreadyExists, format!("{what} ({advice})"));
+            return Done::InTheWay(what, format!("{whose}; delete it, or give the job another name"));
         }
         let version =
             metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0);
@@ -223,13 +249,11 @@ impl<P: Port> Run<'_, P> {
         {
             return Done::Echo(Echo::Reached { kind, name: name.to_owned(), version });
         }
-        let mut labels: Map<String, Value> =
-            metadata.labels.iter().flatten().map(|(key, value)| (key.clone(), json!(value))).collect();
-        labels.insert(names::MANAGED_BY_LABEL.to_owned(), json!(names::MANAGED_BY));
-        labels.insert(names::JOB_LABEL.to_owned(), json!(self.reference.name));
-        let patch = json!([{"op": "add", "path": "/metadata/labels", "value": labels}]);
-        let target = Target { kind, name: name.to_owned(), uid: metadata.uid.unwrap_or_default() };
-        self.patched(&target, &patch).await
+        match relabel(self.port, &self.reference, kind, name, &metadata).await {
+            Ok(echo) => Done::Echo(echo),
+            Err(Refusal::NotFound) => Done::Yes,
+            Err(refusal) => Done::Stopped(refusal, what),
+        }
     }
 
     async fn delete(&self, target: &Target) -> Done {

@@ -10,7 +10,7 @@ use axum::routing::get;
 
 use crate::driver::Shared;
 
-/// `/metrics`, `/healthz` (the process answers) and `/readyz` (the cache has been filled).
+/// `/metrics`, `/healthz` (the process answers) and `/readyz` (the cache is filled and kept true).
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
@@ -31,13 +31,10 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    let waiting = shared.not_listed_yet();
-    if waiting.is_empty() {
+    let unseen = shared.unseen();
+    if unseen.is_empty() {
         (StatusCode::OK, "ok\n".to_owned())
     } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!("not ready: waiting for the first list of {}\n", waiting.join(", ")),
-        )
+        (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", unseen.join("; ")))
     }
 }

@@ -23,8 +23,19 @@ pub enum Echo {
     Leaving { kind: TargetKind, name: String, uid: String },
 }
 
+/// A pod that is no longer seen, although nobody had asked for its deletion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LostPod {
+    /// The uid of its job.
+    pub(crate) job: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
+    /// This process has begun with the job: it is announced and counted once.
+    pub(crate) begun: bool,
     echoes: Vec<Echo>,
     waiting_since: Option<Instant>,
     pub(crate) obstacles: Vec<Obstacle>,
@@ -33,6 +44,8 @@ pub(crate) struct Memory {
     pub(crate) faults: u32,
     /// Refusals in a row, likewise.
     pub(crate) refusals: u32,
+    /// Pods that vanished without having been asked to go.
+    pub(crate) lost: Vec<LostPod>,
     /// Generation for which an unreadable job has been reported.
     pub(crate) unreadable_reported: Option<i64>,
     /// When the failure happened from which the job now recovers.

@@ -15,7 +15,7 @@ use crate::cache::JobKey;
 /// A report that has waited this long gets its share of the turns, however much work there is …
 const REPORT_PATIENCE: Duration = Duration::from_secs(3);
 /// … which is one in so many.
-const REPORT_SHARE: u32 = 8;
+const REPORT_SHARE: u32 = 16;
 /// So many turns of work within so short a time are a rush: more than the handful that a single job causes.
 const RUSH: usize = 32;
 const RUSH_WINDOW: Duration = Duration::from_millis(200);

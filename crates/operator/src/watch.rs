@@ -16,6 +16,7 @@ use trainyard_api::{TrainingJob, names};
 
 use crate::cache::{Cache, Job, JobKey, Named, Shelf};
 use crate::driver::Shared;
+use crate::memory::LostPod;
 use crate::views::{SlimClaim, SlimConfigMap, SlimPod, SlimService, Viewed, version};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
@@ -102,12 +103,23 @@ where
     }
 }
 
-/// Puts one event into the cache and says whom it is about.
+/// What one event means to the rest of the operator.
+#[derive(Default)]
+struct News {
+    /// The jobs that it is about.
+    about: Vec<JobKey>,
+    /// A pod that is no longer seen, although nobody had asked it to go.
+    lost: Option<LostPod>,
+    /// Something ended or went: a quota may have room again.
+    room: bool,
+}
+
+/// Puts one event into the cache and says what is new.
 fn apply<K: Resource<DynamicType = ()>, T: Named>(
     shelf: &mut Shelf<T>,
     event: Event<K>,
     view: impl Fn(K) -> T,
-) -> Vec<JobKey> {
+) -> News {
     let key = |object: &K| {
         let metadata = object.meta();
         if K::plural(&()) == names::PLURAL { JobKey::of_job(metadata) } else { JobKey::of_child(metadata) }
@@ -115,19 +127,21 @@ fn apply<K: Resource<DynamicType = ()>, T: Named>(
     match event {
         Event::Init => {
             shelf.begin_pass();
-            Vec::new()
+            News::default()
         }
-        Event::InitDone => shelf.end_pass(),
+        Event::InitDone => News { about: shelf.end_pass(), ..News::default() },
         Event::Apply(object) | Event::InitApply(object) => {
-            let Some(key) = key(&object) else { return Vec::new() };
+            let Some(key) = key(&object) else { return News::default() };
             let version = version(object.meta());
-            shelf.put(key.clone(), version, view(object));
-            vec![key]
+            let view = view(object);
+            let room = view.has_ended();
+            shelf.put(key.clone(), version, view);
+            News { about: vec![key], lost: None, room }
         }
         Event::Delete(object) => {
-            let Some(key) = key(&object) else { return Vec::new() };
-            shelf.remove(&key, object.meta());
-            vec![key]
+            let Some(key) = key(&object) else { return News::default() };
+            let removed = shelf.remove(&key, object.meta());
+            News { about: vec![key], lost: removed.and_then(|view| view.if_lost()), room: true }
         }
     }
 }
@@ -137,7 +151,7 @@ async fn follow<K>(
     api: Api<K>,
     config: watcher::Config,
     kind: usize,
-    apply: impl Fn(&mut Cache, Event<K>) -> Vec<JobKey>,
+    apply: impl Fn(&mut Cache, Event<K>) -> News,
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -145,20 +159,30 @@ async fn follow<K>(
     let stream = watcher::watcher(api, config.page_size(100));
     pin_mut!(stream);
     let mut delay = FIRST_DELAY;
-    let mut broken = false;
+    // Why it is down. A watch that stays down for the same reason is told of once.
+    let mut broken: Option<String> = None;
     while let Some(event) = stream.next().await {
         match event {
             Ok(event) => {
                 // The start of a list is no answer yet: it comes before the API server is asked.
                 if !matches!(event, Event::Init) {
-                    if broken {
+                    if broken.take().is_some() {
                         tracing::info!(kind = KINDS[kind], "watch is back");
+                        shared.watching(kind, true);
                     }
-                    (delay, broken) = (FIRST_DELAY, false);
+                    delay = FIRST_DELAY;
                 }
                 let listed = matches!(event, Event::InitDone);
-                let affected = shared.with_cache(|cache| apply(cache, event));
-                for key in affected {
+                let news = shared.with_cache(|cache| apply(cache, event));
+                if let (Some(lost), Some(key)) = (news.lost, news.about.first()) {
+                    shared.doubt(key, lost);
+                }
+                if news.room
+                    && let Some(key) = news.about.first()
+                {
+                    shared.room_in(&key.namespace);
+                }
+                for key in news.about {
                     shared.queue.add(key);
                 }
                 if listed {
@@ -167,14 +191,12 @@ async fn follow<K>(
             }
             Err(error) => {
                 shared.metrics.watch_failed(KINDS[kind]);
-                if !broken {
-                    tracing::warn!(
-                        kind = KINDS[kind],
-                        "watch broke, trying again: {}",
-                        explained(kind, &error)
-                    );
+                let why = explained(kind, &error);
+                if broken.as_ref() != Some(&why) {
+                    tracing::warn!(kind = KINDS[kind], "watch broke, trying again: {why}");
                 }
-                broken = true;
+                broken = Some(why);
+                shared.watching(kind, false);
                 // The stream asks the API server again only when it is polled.
                 tokio::time::sleep(delay).await;
                 delay = (delay * 2).min(LAST_DELAY);

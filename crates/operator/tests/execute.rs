@@ -84,16 +84,7 @@ fn job() -> TrainingJob {
 
 /// The plan of a job that has just been created.
 fn first_plan(job: &TrainingJob) -> Plan {
-    let snapshot = Snapshot {
-        job: std::sync::Arc::new(job.clone()),
-        pods: Vec::new(),
-        services: Vec::new(),
-        config_maps: Vec::new(),
-        claims: Vec::new(),
-        obstacles: Vec::new(),
-        last_status_write: None,
-    };
-    plan(&snapshot, &Settings::default(), Timestamp::UNIX_EPOCH)
+    plan(&Snapshot::of(job.clone()), &Settings::default(), Timestamp::UNIX_EPOCH)
 }
 
 /// A decision with one delete and one event behind it.
@@ -106,6 +97,7 @@ fn decision() -> Plan {
             name: "bert-workers-0".into(),
             uid: "p".into(),
         })]],
+        chores: Vec::new(),
         notices: vec![Notice {
             importance: Importance::Warning,
             reason: "Restarting",
@@ -123,20 +115,20 @@ async fn run(port: &Script, plan: &Plan) -> Outcome {
 }
 
 #[tokio::test]
-async fn a_new_job_gets_its_finalizer_before_anything_else() {
+async fn the_pods_of_a_new_job_come_first_and_its_finalizer_with_the_report() {
     let port = Script::default();
     let outcome = run(&port, &first_plan(&job())).await;
     let calls = port.calls();
+    assert_eq!(calls[0..2], ["create service bert-workers", "create config map bert-config"]);
+    assert_eq!(calls[2..4], ["create pod bert-workers-0", "create pod bert-workers-1"]);
     assert!(
-        calls[0].starts_with("job ") && calls[0].contains("trainingjob.ml.example.com/finalizer"),
+        calls[4].starts_with("job ") && calls[4].contains("trainingjob.ml.example.com/finalizer"),
         "{calls:#?}"
     );
-    assert!(calls[0].contains(r#""resourceVersion":"7""#), "from the version that was planned from");
-    assert_eq!(calls[1..3], ["create service bert-workers", "create config map bert-config"]);
-    assert_eq!(calls[3..5], ["create pod bert-workers-0", "create pod bert-workers-1"]);
+    assert!(calls[4].contains(r#""resourceVersion":"7""#), "from the version that was planned from");
     assert!(
-        calls[5].starts_with("status ") && calls[5].contains(r#""resourceVersion":"101""#),
-        "on top of our own write"
+        calls[5].starts_with("status ") && calls[5].contains(r#""resourceVersion":"105""#),
+        "on top of our own write: {calls:#?}"
     );
     assert_eq!(calls.len(), 6);
     assert_eq!(outcome.echoes.len(), 6, "the cache has to see every write");
@@ -214,7 +206,7 @@ async fn an_object_in_the_way_is_ours_or_an_obstacle() {
     let port = in_the_way(owned_by("u-2"));
     let outcome = run(&port, &first_plan(&job())).await;
     assert_eq!(outcome.obstacles[0].0, ObstacleKind::NameConflict);
-    assert!(outcome.obstacles[0].1.contains("it belongs to TrainingJob other"), "{:?}", outcome.obstacles);
+    assert!(outcome.obstacles[0].2.contains("it belongs to TrainingJob other"), "{:?}", outcome.obstacles);
     assert!(port.calls().iter().all(|call| !call.starts_with("patch") && !call.starts_with("delete")));
 
     // Ours, created by a process that died before it saw the answer: done.

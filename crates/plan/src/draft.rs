@@ -17,6 +17,7 @@ pub(crate) struct Draft<'a> {
     pub(crate) now: Timestamp,
     pub(crate) status: TrainingJobStatus,
     pub(crate) stages: Vec<Vec<Step>>,
+    pub(crate) chores: Vec<Step>,
     notices: Vec<Notice>,
     wake_at: Option<Timestamp>,
     decided: bool,
@@ -30,6 +31,7 @@ impl<'a> Draft<'a> {
             now,
             status: snapshot.job.status.clone().unwrap_or_default(),
             stages: Vec::new(),
+            chores: Vec::new(),
             notices: Vec::new(),
             wake_at: None,
             decided: false,
@@ -174,7 +176,14 @@ impl<'a> Draft<'a> {
             }
             StatusWrite::Not
         };
-        Plan { status: self.status, write, stages: self.stages, notices: self.notices, wake_at: self.wake_at }
+        Plan {
+            status: self.status,
+            write,
+            stages: self.stages,
+            chores: self.chores,
+            notices: self.notices,
+            wake_at: self.wake_at,
+        }
     }
 }
 

@@ -14,7 +14,6 @@ mod life;
 mod plan;
 mod settings;
 mod snapshot;
-mod spelling;
 pub mod strategic;
 mod text;
 mod world;

@@ -14,6 +14,8 @@ pub struct Plan {
     pub write: StatusWrite,
     /// Stages in order; the steps of a stage do not depend on each other. A stage that was refused ends the plan.
     pub stages: Vec<Vec<Step>>,
+    /// Steps that nothing waits for: they go with the report and may be put off together with it.
+    pub chores: Vec<Step>,
     /// Events to record, after the status is written.
     pub notices: Vec<Notice>,
     /// When to look again although nothing changed.
@@ -126,11 +128,14 @@ impl NewObject {
 
 impl Plan {
     pub fn steps(&self) -> impl Iterator<Item = &Step> {
-        self.stages.iter().flatten()
+        self.stages.iter().flatten().chain(&self.chores)
     }
 
     /// Nothing to do and nothing to say.
     pub fn is_idle(&self) -> bool {
-        self.write == StatusWrite::Not && self.stages.is_empty() && self.notices.is_empty()
+        self.write == StatusWrite::Not
+            && self.stages.is_empty()
+            && self.chores.is_empty()
+            && self.notices.is_empty()
     }
 }

@@ -21,6 +21,21 @@ pub struct Snapshot {
     pub last_status_write: Option<Timestamp>,
 }
 
+impl Snapshot {
+    /// A job of which nothing exists yet.
+    pub fn of(job: TrainingJob) -> Self {
+        Self {
+            job: Arc::new(job),
+            pods: Vec::new(),
+            services: Vec::new(),
+            config_maps: Vec::new(),
+            claims: Vec::new(),
+            obstacles: Vec::new(),
+            last_status_write: None,
+        }
+    }
+}
+
 /// What planning reads of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {

@@ -133,6 +133,26 @@ fn the_startup_timeout_is_over_once_all_run_and_begins_anew_with_each_attempt() 
 }
 
 #[test]
+fn waiting_for_a_quota_is_not_starting_up() {
+    let mut bert = started(|spec| spec.startup_timeout_seconds = Some(300));
+    bert.run_all();
+    bert.settle();
+    bert.quota(Some(1));
+    bert.fail("workers-0", 1);
+    bert.settle();
+    for _ in 0..60 {
+        bert.sleep();
+    }
+    assert_eq!(bert.condition("ResourcesCreated").1, "QuotaExceeded");
+    assert_eq!(bert.state(), State::Restarting, "half an hour later it still waits");
+    bert.quota(None);
+    bert.sleep();
+    assert_eq!((bert.state(), bert.wakes_in()), (State::Initializing, Some(300)));
+    bert.sleep();
+    assert_eq!(bert.state(), State::Failed, "the pods are there and do not start");
+}
+
+#[test]
 fn the_time_to_live_after_the_end() {
     for failed in [false, true] {
         let mut bert = running(|spec| {

@@ -8,7 +8,11 @@ use trainyard_testcluster::enabled;
 
 use super::support::{Yard, job};
 
-fn get(address: &str, path: &str) -> (u16, String) {
+pub(crate) fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+pub(crate) fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).expect("the operator serves");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -23,7 +27,7 @@ async fn metrics_and_probes() {
         return;
     }
     let mut yard = Yard::without_operator("metrics").await;
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let address = free_address();
     yard.start_operator(&[&format!("--metrics-address={address}")]).await;
     assert_eq!(get(&address, "/healthz").0, 200);
     yard.wait_for("readiness", async || get(&address, "/readyz").0 == 200).await;

@@ -188,7 +188,11 @@ async fn names_that_are_taken_and_quotas() {
         })
         .await;
     assert_eq!(status.state, Some(State::Pending));
-    assert!(status.message.unwrap().contains("service bert-workers (it was not made by Trainyard"));
+    let message = status.message.unwrap_or_default();
+    assert!(
+        message.starts_with("service bert-workers exists already: it was not made by Trainyard"),
+        "{message}"
+    );
     assert!(yard.pods("bert").await.is_empty(), "nothing is half started");
     yard.kubectl(&["delete", "service", "bert-workers"]).await;
     yard.until_state("bert", State::Running).await;
@@ -216,6 +220,56 @@ async fn names_that_are_taken_and_quotas() {
         .await;
     let status = yard.until_state("big", State::Running).await;
     assert_eq!(status.restarts.unwrap_or_default().application, 0);
+
+    // Room that another job of ours makes is noticed at once.
+    yard.apply(&job("next", 3)).await.expect("apply");
+    yard.until("next", "the quota", |status| {
+        status.condition("ResourcesCreated").is_some_and(|condition| condition.reason == "QuotaExceeded")
+    })
+    .await;
+    yard.end_all("big", 0).await;
+    yard.until_state("next", State::Running).await;
+}
+
+#[tokio::test]
+async fn a_pod_that_lost_its_label_is_not_lost() {
+    if !enabled() {
+        return;
+    }
+    let yard = Yard::new("labels").await;
+    yard.apply(&job("bert", 2)).await.expect("apply");
+    yard.until_state("bert", State::Running).await;
+    let label = "app.kubernetes.io/managed-by";
+    yard.kubectl(&["label", "pod", "bert-workers-1", &format!("{label}-")]).await;
+    yard.wait_for("the label is back", async || {
+        yard.pods("bert").await.iter().all(|pod| pod.labels().get(label).is_some_and(|it| it == "trainyard"))
+    })
+    .await;
+    // What is really deleted is replaced, with all others, and counted as no failure.
+    yard.kubectl(&["delete", "pod", "bert-workers-0", "--force"]).await;
+    let status = yard
+        .until("bert", "the second attempt", |status| {
+            status.state == Some(State::Running)
+                && status.attempts.last().is_some_and(|attempt| attempt.number == 2)
+        })
+        .await;
+    assert_eq!(status.restarts.unwrap_or_default().application, 0);
+    assert_eq!(status.attempts.len(), 2, "the label made no attempt of its own");
+}
+
+#[tokio::test]
+async fn what_a_pod_needs_and_is_not_there_is_told_at_once() {
+    if !enabled() {
+        return;
+    }
+    let yard = Yard::new("missing").await;
+    let template = "  template: {spec: {serviceAccountName: nobody}}\n";
+    yard.apply(&(job("bert", 1) + template)).await.expect("apply");
+    let status = yard.until_state("bert", State::Pending).await;
+    let message = status.message.unwrap_or_default();
+    assert!(message.contains("serviceaccount \"nobody\" not found"), "{message}");
+    yard.kubectl(&["create", "serviceaccount", "nobody"]).await;
+    yard.until_state("bert", State::Running).await;
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use kube::api::{Api, ListParams};
 use trainyard_api::{State, TrainingJob};
 use trainyard_testcluster::{Component, Script, TestCluster, enabled};
 
-use super::support::{install_crd, job, trainyard};
+use super::support::{account, install_crd, install_role, job, trainyard};
 
 const LIMIT: Duration = Duration::from_mins(2);
 
@@ -20,18 +20,12 @@ async fn fifty_jobs_in_three_namespaces_and_an_outage() {
     install_crd(&cluster).await;
     let nodes =
         cluster.hollow_nodes(4, &[], |_| Script::exit(Duration::from_secs(4), 0)).await.expect("nodes");
-    let base = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kubernetes/base");
+    install_role(&cluster).await;
     let kubectl = cluster.kubectl();
-    kubectl.run(&["create", "namespace", "trainingjob-system"]).await.unwrap().expect("namespace");
-    let rbac = base.join("rbac.yaml");
-    let rbac = ["apply", "-n", "trainingjob-system", "-f", rbac.to_str().unwrap()];
-    kubectl.run(&rbac).await.unwrap().expect("rbac");
-    let account =
-        cluster.kubeconfig_for_service_account("trainingjob-system", "trainingjob-operator").unwrap();
     let argv: Vec<OsString> = [
         trainyard().display().to_string(),
         "operator".to_owned(),
-        format!("--kubeconfig={}", account.display()),
+        format!("--kubeconfig={}", account(&cluster)),
         "--no-metrics".to_owned(),
         "--log-format=json".to_owned(),
     ]

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod crash;
+mod early;
 mod http;
 mod life;
 mod load;

@@ -44,12 +44,29 @@ pub async fn install_crd(cluster: &TestCluster) {
     cluster.kubectl().run(&wait).await.unwrap().expect("the CRD is established");
 }
 
+/// The operator's account and what it may do, as shipped. Every test's operator runs under it.
+pub async fn install_role(cluster: &TestCluster) {
+    let base = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kubernetes/base");
+    let namespace = ["create", "namespace", "trainingjob-system"];
+    cluster.kubectl().run(&namespace).await.unwrap().expect("a namespace");
+    let rbac = base.join("rbac.yaml");
+    let apply = ["apply", "-n", "trainingjob-system", "-f", rbac.to_str().unwrap()];
+    cluster.kubectl().run(&apply).await.unwrap().expect("rbac");
+}
+
+/// A kubeconfig of the operator's account.
+pub fn account(cluster: &TestCluster) -> String {
+    let file = cluster.kubeconfig_for_service_account("trainingjob-system", "trainingjob-operator");
+    file.expect("a kubeconfig").display().to_string()
+}
+
 async fn shared_nodes() -> &'static HollowNodes {
     static NODES: OnceCell<HollowNodes> = OnceCell::const_new();
     NODES
         .get_or_init(|| async {
             let cluster = shared().await;
             install_crd(cluster).await;
+            install_role(cluster).await;
             nodes(cluster).await
         })
         .await
@@ -114,7 +131,7 @@ impl Yard {
     pub fn launch_operator(&mut self, more: &[&str]) {
         self.starts += 1;
         let mut argv: Vec<OsString> = vec![trainyard().into(), "operator".into()];
-        let kubeconfig = self.cluster.kubeconfig().display().to_string();
+        let kubeconfig = account(self.cluster);
         let fixed = ["--kubeconfig", &kubeconfig, "--namespace", &self.namespace, "--log-format=json"];
         argv.extend(fixed.iter().map(OsString::from));
         if !more.iter().any(|flag| flag.starts_with("--metrics-address")) {
@@ -241,6 +258,21 @@ impl Yard {
         let mut reasons: Vec<String> = reasons.split_whitespace().map(str::to_owned).collect();
         reasons.sort();
         reasons
+    }
+}
+
+impl Drop for Yard {
+    /// Whatever a test does, the operator never asks for something that its role does not allow.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        for start in 1..=self.starts {
+            self.starts = start;
+            let log = self.log();
+            let refused = log.lines().find(|line| line.contains("cannot") && line.contains("resource"));
+            assert_eq!(refused, None, "the shipped role lacks something");
+        }
     }
 }
 

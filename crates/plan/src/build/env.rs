@@ -3,11 +3,11 @@
 
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector};
 use serde_json::Value;
+use trainyard_api::spelling::{upper, upper_snake};
 use trainyard_api::{TrainingJob, names};
 
 use super::master_port;
 use crate::frameworks;
-use crate::spelling::{upper, upper_snake};
 use crate::world::{Member, World};
 
 /// Where a pod stands in its world: what a launch contract is made from.

@@ -153,7 +153,7 @@ fn recipe_arguments(job: &TrainingJob) -> Vec<String> {
     arguments.extend(spec.model.iter().map(|model| format!("--model={model}")));
     arguments.extend(spec.dataset.iter().map(|dataset| format!("--dataset={dataset}")));
     for (key, value) in spec.hyperparameters.iter().flatten() {
-        arguments.push(format!("--{}={}", crate::spelling::kebab(key), env::scalar(value)));
+        arguments.push(format!("--{}={}", trainyard_api::spelling::kebab(key), env::scalar(value)));
     }
     if spec.checkpoints_on() {
         arguments.push(format!("--checkpoint-dir={}", spec.checkpoint_directory()));

@@ -7,6 +7,15 @@ use crate::draft::{Draft, later};
 use crate::plan::Step;
 
 pub(super) fn tidy(draft: &mut Draft<'_>) {
+    let generation = draft.snapshot.generation();
+    if draft.status.observed_generation.is_some_and(|observed| observed < generation) {
+        draft.warning(
+            "SpecChanged",
+            "The job has ended: of this change, only cleanPodPolicy and ttlSecondsAfterFinished take effect. \
+             To train again, delete the job and apply it again",
+            generation,
+        );
+    }
     ending::clean_up(draft);
     report::conclude(draft);
     // A negative time is refused by validation; on a job that got past it, it must not mean "at once".

@@ -29,7 +29,7 @@ pub fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
     }
     let mut draft = Draft::new(snapshot, settings, now);
     if !has_finalizer(snapshot) {
-        draft.stage(vec![Step::AddFinalizer]);
+        add_finalizer(&mut draft);
     }
     let problems: Vec<Problem> = validate(job, &settings.gpu_resource)
         .into_iter()
@@ -61,12 +61,23 @@ fn has_finalizer(snapshot: &Snapshot) -> bool {
     snapshot.job.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::FINALIZER)
 }
 
+/// All that a job makes goes with it by owner references, finalizer or not; only a claim that is to be removed with
+/// the job needs the finalizer before it exists. Otherwise it can wait for the report, and the pods come first.
+fn add_finalizer(draft: &mut Draft<'_>) {
+    if draft.snapshot.job.spec.delete_checkpoints_with_job() {
+        draft.stage(vec![Step::AddFinalizer]);
+    } else {
+        draft.chores.push(Step::AddFinalizer);
+    }
+}
+
 /// Nothing at all.
 fn idle(snapshot: &Snapshot) -> Plan {
     Plan {
         status: snapshot.job.status.clone().unwrap_or_default(),
         write: StatusWrite::Not,
         stages: Vec::new(),
+        chores: Vec::new(),
         notices: Vec::new(),
         wake_at: None,
     }

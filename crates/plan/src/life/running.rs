@@ -1,6 +1,7 @@
 //! A job that should run: judge its current attempt, and take the next step of it.
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 use trainyard_api::{Attempt, Cause, RoleOrder, State, condition, names};
 
 use super::judge::{Gang, Verdict, judge};
@@ -8,10 +9,13 @@ use super::{ending, invalid, report};
 use crate::build;
 use crate::draft::{Draft, later};
 use crate::inputs;
-use crate::plan::{NewObject, Restore, Step, Target, TargetKind};
-use crate::snapshot::{Obstacle, ObstacleKind, PodView};
+use crate::plan::{NewObject, Restore, Step, Target};
+use crate::snapshot::{ObjectView, Obstacle, ObstacleKind, PodView};
 use crate::text;
 use crate::world::{Member, World};
+
+/// Why a job waits that a quota holds back.
+const QUOTA: &str = "QuotaExceeded";
 
 pub(super) fn advance(draft: &mut Draft<'_>) {
     let snapshot = draft.snapshot;
@@ -137,10 +141,13 @@ fn overdue(draft: &mut Draft<'_>) -> Option<Overdue> {
     let active = due(draft.status.active_since.as_ref().map(|time| time.0), spec.active_deadline_seconds);
     let starting =
         draft.status.attempts.last().filter(|attempt| attempt.is_open() && attempt.running_time.is_none());
-    let startup = due(
-        starting.and_then(|attempt| attempt.start_time.as_ref()).map(|time| time.0),
-        spec.startup_timeout_seconds,
-    );
+    // Waiting for a quota is not starting up: that begins when the pods are there.
+    let since = starting.and_then(|attempt| match &attempt.created_time {
+        None if awaits_quota(draft) => None,
+        None => attempt.start_time.as_ref(),
+        created => created.as_ref(),
+    });
+    let startup = due(since.map(|time| time.0), spec.startup_timeout_seconds);
     if active.is_some_and(|due| due <= draft.now) {
         return Some(Overdue::Active(spec.active_deadline_seconds.unwrap_or_default()));
     }
@@ -154,6 +161,13 @@ fn overdue(draft: &mut Draft<'_>) -> Option<Overdue> {
         draft.wake(due);
     }
     None
+}
+
+fn awaits_quota(draft: &Draft<'_>) -> bool {
+    draft
+        .status
+        .condition(condition::RESOURCES_CREATED)
+        .is_some_and(|created| created.status == "False" && created.reason == QUOTA)
 }
 
 impl Overdue {
@@ -195,11 +209,14 @@ fn refused(
     number: i32,
     obstacle: &Obstacle,
 ) {
-    let message = format!("{} was refused: {}", obstacle.object, obstacle.message);
+    let message = match obstacle.kind {
+        ObstacleKind::NameConflict => format!("{} exists already: {}", obstacle.object, obstacle.message),
+        _ => format!("{} was refused: {}", obstacle.object, obstacle.message),
+    };
     let (reason, notice) = match obstacle.kind {
         ObstacleKind::Invalid => return invalid::refuse(draft, &message),
         ObstacleKind::NameConflict => ("NameConflict", "NameConflict"),
-        ObstacleKind::Quota => ("QuotaExceeded", "QuotaExceeded"),
+        ObstacleKind::Quota => (QUOTA, QUOTA),
         ObstacleKind::Forbidden => ("Forbidden", "ReconcileFailed"),
     };
     let told = draft.status.condition(condition::RESOURCES_CREATED);
@@ -238,30 +255,30 @@ fn furnish(draft: &mut Draft<'_>, world: &World<'_>) {
     let uid = snapshot.uid();
     let mut steps = Vec::new();
 
+    // Made if it is not there, put back if somebody changed it.
+    let mut keep = |object: NewObject, views: &[ObjectView], restore: &dyn Fn(u64) -> Option<Value>| {
+        let (kind, name) = (object.kind(), object.name().to_owned());
+        match views.iter().find(|view| view.name == name) {
+            None => steps.push(Step::Create(object)),
+            Some(view) if view.owner.as_deref() == Some(uid) && !view.deleting => {
+                if let Some(patch) = restore(view.fingerprint) {
+                    steps.push(Step::Restore(Restore {
+                        target: Target { kind, name, uid: view.uid.clone() },
+                        patch,
+                    }));
+                }
+            }
+            Some(_) => {}
+        }
+    };
     let service = build::service(job);
-    match snapshot.services.iter().find(|view| Some(&view.name) == service.metadata.name.as_ref()) {
-        None => steps.push(Step::Create(NewObject::Service(Box::new(service)))),
-        Some(view) if view.owner.as_deref() == Some(uid) && !view.deleting => {
-            if let Some(patch) = build::restore_service(&service, view.fingerprint) {
-                let target =
-                    Target { kind: TargetKind::Service, name: view.name.clone(), uid: view.uid.clone() };
-                steps.push(Step::Restore(Restore { target, patch }));
-            }
-        }
-        Some(_) => {}
-    }
+    keep(NewObject::Service(Box::new(service.clone())), &snapshot.services, &|seen| {
+        build::restore_service(&service, seen)
+    });
     let config = build::config_map(job);
-    match snapshot.config_maps.iter().find(|view| Some(&view.name) == config.metadata.name.as_ref()) {
-        None => steps.push(Step::Create(NewObject::ConfigMap(Box::new(config)))),
-        Some(view) if view.owner.as_deref() == Some(uid) && !view.deleting => {
-            if let Some(patch) = build::restore_config_map(&config, view.fingerprint) {
-                let target =
-                    Target { kind: TargetKind::ConfigMap, name: view.name.clone(), uid: view.uid.clone() };
-                steps.push(Step::Restore(Restore { target, patch }));
-            }
-        }
-        Some(_) => {}
-    }
+    keep(NewObject::ConfigMap(Box::new(config.clone())), &snapshot.config_maps, &|seen| {
+        build::restore_config_map(&config, seen)
+    });
     if let Some(claim) = build::claim(job, world)
         && !snapshot.claims.iter().any(|view| Some(&view.name) == claim.metadata.name.as_ref())
     {

@@ -163,6 +163,11 @@ impl Cluster {
                 break;
             }
         }
+        if !refused {
+            for step in &plan.chores {
+                self.step(step)?;
+            }
+        }
         if plan.write == StatusWrite::Report && !refused && self.job.is_some() {
             self.write_status(plan)?;
             written = true;

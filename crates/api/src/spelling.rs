@@ -1,17 +1,17 @@
 //! How keys of hyperparameters are written as variables and as flags.
 
 /// `learningRate` → `LEARNING_RATE`, the way shells like it.
-pub(crate) fn upper_snake(key: &str) -> String {
+pub fn upper_snake(key: &str) -> String {
     words(key).join("_").to_uppercase()
 }
 
 /// `learningRate` → `LEARNINGRATE`, as the guide writes it.
-pub(crate) fn upper(key: &str) -> String {
+pub fn upper(key: &str) -> String {
     key.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
 
 /// `learningRate` → `learning-rate`, as a flag.
-pub(crate) fn kebab(key: &str) -> String {
+pub fn kebab(key: &str) -> String {
     words(key).join("-").to_lowercase()
 }
 
