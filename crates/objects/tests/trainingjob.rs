@@ -115,7 +115,8 @@ fn what_must_not_change_is_refused_when_it_does() {
 #[test]
 fn unknown_fields_are_pruned_and_named() {
     let (_, schema) = schemas().remove(0);
-    let mut object = job(json!({"image": "i", "foo": 1, "checkpoint": {"bar": {}}, "template": {"x": {"y": 1}}}));
+    let mut object =
+        job(json!({"image": "i", "foo": 1, "checkpoint": {"bar": {}}, "template": {"x": {"y": 1}}}));
     object["metadata"]["odd"] = json!(1);
     let unknown = schema.prune(&mut object);
     assert_eq!(unknown, ["metadata.odd", "spec.checkpoint.bar", "spec.foo"]);

@@ -1,19 +1,35 @@
 //! Server-side apply and the ownership of fields.
+//!
+//! Who applies says all that he wants; what he said before and does not say now goes, unless somebody else wants it. Who
+//! updates owns what he changed. Ownership is in `metadata.managedFields`, one entry for each manager, operation,
+//! version and subresource.
 
-use serde_json::Value;
+mod compare;
+mod entries;
+mod fields;
+mod merge;
 
+use std::fmt;
+
+use serde_json::{Map, Value, json};
+
+use self::entries::{Entry, Operation};
+use self::fields::Fields;
 use crate::Shape;
+
+/// The annotation in which client-side apply keeps what was applied last.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Who writes, and when.
 #[derive(Clone, Copy, Debug)]
 pub struct Manager<'a> {
     /// The name of the field manager.
     pub name: &'a str,
-    /// The version in which the request was made.
+    /// The version in which the request was made: `v1`, `ml.example.com/v1`.
     pub api_version: &'a str,
     /// `status`, `scale` …, or empty.
     pub subresource: &'a str,
-    /// The time of the request, RFC 3339.
+    /// The time of the request, RFC 3339 in whole seconds.
     pub time: &'a str,
 }
 
@@ -27,17 +43,44 @@ pub struct Conflict {
 }
 
 /// Why an apply was refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplyError {
-    /// Others own some of the fields: 409 Conflict, unless forced.
-    #[error("Apply failed with {} conflict(s)", .0.len())]
+    /// Others own some of the fields with other values: 409 Conflict, unless forced. Each is a cause
+    /// `FieldManagerConflict` with the message `conflict with {manager}` and the path as its field.
     Conflicts(Vec<Conflict>),
-    /// The intent cannot be merged (a list has the same key twice): 400 BadRequest or 500, as it says.
-    #[error("{0}")]
+    /// The intent cannot be merged: 400 BadRequest.
     Malformed(String),
 }
 
+impl fmt::Display for ApplyError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let conflicts = match self {
+            Self::Malformed(message) => return formatter.write_str(message),
+            Self::Conflicts(conflicts) => conflicts,
+        };
+        if let [Conflict { manager, path }] = conflicts.as_slice() {
+            return write!(formatter, "Apply failed with 1 conflict: conflict with {manager}: {path}");
+        }
+        write!(formatter, "Apply failed with {} conflicts: ", conflicts.len())?;
+        let mut previous = None;
+        for Conflict { manager, path } in conflicts {
+            if previous != Some(manager) {
+                let line = if previous.is_some() { "\n" } else { "" };
+                write!(formatter, "{line}conflicts with {manager}:")?;
+                previous = Some(manager);
+            }
+            write!(formatter, "\n- {path}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ApplyError {}
+
 /// Applies what `manager` wants to the live object; the result has its `metadata.managedFields`.
+///
+/// If nothing changes, the result equals the live object. Defaults, `resourceVersion` and the like are the caller's, as
+/// is that `intent` has no `managedFields` (400: `metadata.managedFields must be nil`).
 pub fn apply(
     live: Option<&Value>,
     intent: &Value,
@@ -45,11 +88,139 @@ pub fn apply(
     force: bool,
     shape: &Shape,
 ) -> Result<Value, ApplyError> {
-    let _ = (live, intent, manager, force, shape);
-    Err(ApplyError::Malformed("server-side apply is not supported".to_owned()))
+    match try_apply(live, intent, manager, force, shape) {
+        Err(ApplyError::Conflicts(conflicts)) if manager.name == "kubectl" => {
+            // Who applied on the client's side before may go on without forcing.
+            let allowed = live.map(|live| applied_by_client(live, shape)).unwrap_or_default();
+            let remaining: Vec<Conflict> =
+                conflicts.into_iter().filter(|conflict| !allowed.contains(&conflict.path)).collect();
+            if remaining.is_empty() {
+                try_apply(live, intent, manager, true, shape)
+            } else {
+                Err(ApplyError::Conflicts(remaining))
+            }
+        }
+        result => result,
+    }
+}
+
+fn try_apply(
+    live: Option<&Value>,
+    intent: &Value,
+    manager: &Manager<'_>,
+    force: bool,
+    shape: &Shape,
+) -> Result<Value, ApplyError> {
+    let before = live.map_or_else(|| json!({}), merge::without_managed_fields);
+    let intent = merge::without_managed_fields(intent);
+    let mut others = live.and_then(entries::read).unwrap_or_default();
+    if let Some(live) = live
+        && others.is_empty()
+    {
+        others.extend(first_owner(live, manager, shape));
+    }
+    let mut result = merge::merged(&before, &intent, shape.root())?;
+
+    let own = compare::fields_of(&intent, shape);
+    let last = others
+        .iter()
+        .position(|entry| entry.is_of(manager, Operation::Apply))
+        .map(|index| others.remove(index));
+    if let Some(last) = &last {
+        let mut owned = own.clone();
+        for entry in &others {
+            fields::add(&mut owned, &entry.fields);
+        }
+        merge::prune(&mut result, &last.fields, Some(&owned), shape.root());
+    }
+
+    let difference = compare::compare(Some(&before), &result, shape);
+    if !force {
+        let conflicts = conflicts(&others, &difference.changed);
+        if !conflicts.is_empty() {
+            return Err(ApplyError::Conflicts(conflicts));
+        }
+    }
+    for entry in &mut others {
+        fields::subtract(&mut entry.fields, &difference.changed);
+        fields::subtract(&mut entry.fields, &difference.gone);
+    }
+    let mut entry = Entry::new(manager, Operation::Apply, own);
+    if let Some(last) = last
+        && result == before
+        && last.fields == entry.fields
+    {
+        entry.time = last.time;
+    }
+    others.push(entry);
+    entries::write(&mut result, others);
+    Ok(result)
 }
 
 /// Records in `new` that what changed since `live` now belongs to `manager`.
+///
+/// `new` is the object as it will be stored, with the `managedFields` that the request brought: none or unreadable ones
+/// mean those of the live object, `[]` or `[{}]` that ownership is forgotten. A write to a subresource cannot change them.
 pub fn track(live: Option<&Value>, new: &mut Value, manager: &Manager<'_>, shape: &Shape) {
-    let _ = (live, new, manager, shape);
+    let live_entries = || live.and_then(entries::read).unwrap_or_default();
+    let mut known = if !manager.subresource.is_empty() {
+        live_entries()
+    } else if entries::is_reset(new) {
+        Vec::new()
+    } else {
+        entries::read(new).unwrap_or_else(live_entries)
+    };
+    let difference = compare::compare(live, new, shape);
+    if !(difference.changed.is_empty() && difference.gone.is_empty()) {
+        for entry in &mut known {
+            fields::subtract(&mut entry.fields, &difference.changed);
+            fields::subtract(&mut entry.fields, &difference.gone);
+        }
+    }
+    if !difference.changed.is_empty() {
+        match known.iter_mut().find(|entry| entry.is_of(manager, Operation::Update)) {
+            Some(own) => {
+                fields::add(&mut own.fields, &difference.changed);
+                own.time = Some(manager.time.to_owned());
+            }
+            None => known.push(Entry::new(manager, Operation::Update, difference.changed)),
+        }
+        entries::cap(&mut known);
+    }
+    entries::write(new, known);
+}
+
+/// An object that nobody owned until now belongs to whoever came before.
+fn first_owner(live: &Value, manager: &Manager<'_>, shape: &Shape) -> Option<Entry> {
+    let all = compare::compare(None, live, shape).changed;
+    let before = Manager { name: "before-first-apply", subresource: "", ..*manager };
+    (!all.is_empty()).then(|| Entry::new(&before, Operation::Update, all))
+}
+
+fn conflicts(others: &[Entry], changed: &Fields) -> Vec<Conflict> {
+    let mut conflicts: Vec<Conflict> = Vec::new();
+    let mut sorted: Vec<&Entry> = others.iter().collect();
+    sorted.sort_by(|left, right| left.manager.cmp(&right.manager));
+    for entry in sorted {
+        let manager = entry.shown();
+        for path in fields::paths(&fields::common(&entry.fields, changed)) {
+            conflicts.push(Conflict { manager: manager.clone(), path });
+        }
+    }
+    conflicts
+}
+
+/// The fields that client-side apply set and that still are as it left them.
+fn applied_by_client(live: &Value, shape: &Shape) -> Vec<String> {
+    let annotation =
+        live.get("metadata").and_then(|metadata| metadata.get("annotations")?.get(LAST_APPLIED)?.as_str());
+    let Some(Ok(applied)) = annotation.map(serde_json::from_str::<Value>) else { return Vec::new() };
+    if applied.get("apiVersion") != live.get("apiVersion") {
+        return Vec::new();
+    }
+    let mut set: Map<String, Value> = compare::fields_of(&applied, shape);
+    let difference = compare::compare(Some(&applied), &merge::without_managed_fields(live), shape);
+    fields::subtract(&mut set, &difference.changed);
+    fields::subtract(&mut set, &difference.gone);
+    fields::paths(&set)
 }

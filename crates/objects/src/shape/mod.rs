@@ -13,6 +13,7 @@ use serde_json::Value;
 pub struct Shape {
     nodes: Arc<Vec<Node>>,
     root: usize,
+    builtin: bool,
 }
 
 /// How a list merges.
@@ -55,43 +56,49 @@ pub(crate) struct Node {
     pub(crate) items: Option<usize>,
     pub(crate) list: ListType,
     pub(crate) atomic: bool,
+    /// Its keys are data (labels), not fields of a type.
+    pub(crate) open: bool,
     pub(crate) patch: PatchStrategy,
 }
 
 /// A place in a shape that is being walked; unknown places are everywhere.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a> {
-    nodes: &'a [Node],
+    shape: &'a Shape,
     node: Option<usize>,
 }
 
 impl Shape {
     pub(crate) fn new(nodes: Vec<Node>, root: usize) -> Self {
-        Self { nodes: Arc::new(nodes), root }
+        Self { nodes: Arc::new(nodes), root, builtin: false }
     }
 
     /// The top of an object.
     pub fn root(&self) -> At<'_> {
-        At { nodes: &self.nodes, node: Some(self.root) }
+        At { shape: self, node: Some(self.root) }
+    }
+
+    pub(crate) fn is_builtin(&self) -> bool {
+        self.builtin
     }
 }
 
 impl<'a> At<'a> {
     fn node(self) -> Option<&'a Node> {
-        self.node.map(|node| &self.nodes[node])
+        self.node.map(|node| &self.shape.nodes[node])
     }
 
     /// The place of a field of an object.
     #[must_use]
     pub fn field(self, name: &str) -> Self {
         let node = self.node().and_then(|node| node.fields.get(name).copied().or(node.rest));
-        Self { nodes: self.nodes, node }
+        Self { shape: self.shape, node }
     }
 
     /// The place of the items of a list.
     #[must_use]
     pub fn item(self) -> Self {
-        Self { nodes: self.nodes, node: self.node().and_then(|node| node.items) }
+        Self { shape: self.shape, node: self.node().and_then(|node| node.items) }
     }
 
     /// How a list merges that is here.
@@ -102,6 +109,14 @@ impl<'a> At<'a> {
     /// Whether an object that is here is one piece.
     pub fn is_atomic_map(self) -> bool {
         self.node().is_some_and(|node| node.atomic)
+    }
+
+    /// Whether the name is that of a field of a type, not a key that somebody chose.
+    pub fn is_named(self, name: &str) -> bool {
+        match self.node() {
+            Some(node) => node.fields.contains_key(name) || (self.shape.builtin && !node.open),
+            None => self.shape.builtin,
+        }
     }
 
     /// What a strategic merge patch does here.
@@ -123,27 +138,33 @@ impl Shape {
 
 /// Adds the shape of every object's metadata; returns where it is.
 pub(crate) fn push_metadata(nodes: &mut Vec<Node>) -> usize {
-    let start = nodes.len();
-    let key = ListKey { name: "uid".to_owned(), default: None };
-    nodes.push(Node {
-        fields: BTreeMap::from([
-            ("ownerReferences".to_owned(), start + 1),
-            ("finalizers".to_owned(), start + 2),
-        ]),
-        ..Node::default()
-    });
-    nodes.push(Node {
-        list: ListType::Map(vec![key]),
-        items: Some(start + 3),
-        patch: PatchStrategy { merge: true, key: Some("uid".to_owned()), retain_keys: false },
-        ..Node::default()
-    });
-    nodes.push(Node {
-        list: ListType::Set,
-        patch: PatchStrategy { merge: true, key: None, retain_keys: false },
-        ..Node::default()
-    });
+    let merged =
+        |key: Option<&str>| PatchStrategy { merge: true, key: key.map(str::to_owned), retain_keys: false };
+    let mut push = |node: Node| {
+        nodes.push(node);
+        nodes.len() - 1
+    };
     // A reference to an owner is one piece.
-    nodes.push(Node { atomic: true, ..Node::default() });
-    start
+    let owner = push(Node { atomic: true, ..Node::default() });
+    let uid = ListKey { name: "uid".to_owned(), default: None };
+    let owners = push(Node {
+        list: ListType::Map(vec![uid]),
+        items: Some(owner),
+        patch: merged(Some("uid")),
+        ..Node::default()
+    });
+    let finalizers = push(Node { list: ListType::Set, patch: merged(None), ..Node::default() });
+    let map = push(Node { open: true, ..Node::default() });
+    let plain = push(Node::default());
+    let fields = [
+        ("annotations", map),
+        ("deletionGracePeriodSeconds", plain),
+        ("deletionTimestamp", plain),
+        ("finalizers", finalizers),
+        ("generateName", plain),
+        ("labels", map),
+        ("ownerReferences", owners),
+    ];
+    let fields = fields.into_iter().map(|(name, node)| (name.to_owned(), node)).collect();
+    push(Node { fields, ..Node::default() })
 }
