@@ -1,12 +1,334 @@
 //! Strategic merge patch: a merge patch that knows which lists are merged by which key.
+//!
+//! Directives in the patch: `$patch: replace|merge|delete` in an object or as an item, `$deleteFromPrimitiveList/x` and
+//! `$setElementOrder/x` beside a list, `$retainKeys` in an object that holds one of several alternatives.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::PatchError;
 use crate::Shape;
+use crate::shape::At;
 
-/// Lays `patch` over a copy of `target`.
+const DIRECTIVE: &str = "$patch";
+const DELETE_VALUES: &str = "$deleteFromPrimitiveList/";
+const ORDER: &str = "$setElementOrder/";
+const RETAIN: &str = "$retainKeys";
+
+/// Lays `patch` over a copy of `target`. The shape must be that of a built-in kind: custom resources have no strategic
+/// merge (415 UnsupportedMediaType).
 pub fn strategic(target: &Value, patch: &Value, shape: &Shape) -> Result<Value, PatchError> {
-    let _ = (target, patch, shape);
-    Err(PatchError::Malformed("strategic merge patch is not supported".to_owned()))
+    let Value::Object(patch) = patch else {
+        return Err(PatchError::Malformed("a strategic merge patch must be an object".to_owned()));
+    };
+    let target = target.as_object().cloned().unwrap_or_default();
+    object(target, patch, shape.root()).map(Value::Object)
+}
+
+fn object(
+    mut target: Map<String, Value>,
+    patch: &Map<String, Value>,
+    at: At<'_>,
+) -> Result<Map<String, Value>, PatchError> {
+    match directive(patch)? {
+        Some(Directive::Replace) => return Ok(without_directives(patch)),
+        Some(Directive::Delete) => return Ok(Map::new()),
+        Some(Directive::Merge) | None => {}
+    }
+    if let Some(retained) = patch.get(RETAIN) {
+        retain(&mut target, patch, retained)?;
+    }
+    for (name, value) in patch {
+        if let Some(list) = name.strip_prefix(DELETE_VALUES) {
+            delete_values(&mut target, list, value)?;
+        }
+    }
+    for (name, value) in patch {
+        if is_directive(name) {
+            continue;
+        }
+        let place = at.field(name);
+        let merged = match (target.remove(name), value) {
+            (_, Value::Null) => continue,
+            (Some(Value::Object(existing)), Value::Object(patch)) => {
+                Value::Object(object(existing, patch, place)?)
+            }
+            (None, Value::Object(patch)) => Value::Object(object(Map::new(), patch, place)?),
+            (Some(Value::Array(existing)), Value::Array(patch)) => {
+                Value::Array(list(existing, patch, place)?)
+            }
+            (None, Value::Array(patch)) => Value::Array(list(Vec::new(), patch, place)?),
+            // Another form, or a plain value: replaced.
+            (_, Value::Object(patch)) => Value::Object(object(Map::new(), patch, place)?),
+            (_, other) => other.clone(),
+        };
+        target.insert(name.clone(), merged);
+    }
+    for (name, order) in patch {
+        if let Some(list) = name.strip_prefix(ORDER)
+            && let Some(Value::Array(items)) = target.get_mut(list)
+        {
+            reorder(items, order, at.field(list))?;
+        }
+    }
+    Ok(target)
+}
+
+fn list(mut items: Vec<Value>, patch: &[Value], at: At<'_>) -> Result<Vec<Value>, PatchError> {
+    let Some(strategy) = at.patch().filter(|strategy| strategy.merge) else {
+        return patch.iter().map(cleaned).collect();
+    };
+    let Some(key) = strategy.key.as_deref() else {
+        // A set of plain values.
+        for value in patch {
+            if !items.contains(value) {
+                items.push(value.clone());
+            }
+        }
+        return Ok(items);
+    };
+    // `- $patch: replace` as an item of its own: the rest of the patch is the whole list.
+    let replaces = patch.iter().any(|item| {
+        item.as_object()
+            .is_some_and(|item| item.get(DIRECTIVE) == Some(&Value::from("replace")) && item.len() == 1)
+    });
+    if replaces {
+        let rest = patch.iter().filter(|item| item.get(DIRECTIVE).is_none());
+        return rest.map(cleaned).collect();
+    }
+    for item in patch {
+        let Some(fields) = item.as_object() else {
+            return Err(PatchError::Malformed(format!(
+                "invalid element type in merging list:{}",
+                go_text(item)
+            )));
+        };
+        let Some(wanted) = fields.get(key) else {
+            let map = go_map(fields);
+            return Err(PatchError::Malformed(format!(
+                "map: {map} does not contain declared merge key: {key}"
+            )));
+        };
+        let position = items.iter().position(|existing| existing.get(key) == Some(wanted));
+        match (directive(fields)?, position) {
+            (Some(Directive::Delete), _) => items.retain(|existing| existing.get(key) != Some(wanted)),
+            (Some(Directive::Replace), Some(position)) => {
+                items[position] = Value::Object(without_directives(fields));
+            }
+            (_, Some(position)) => {
+                let existing = items[position].as_object().cloned().unwrap_or_default();
+                items[position] = Value::Object(object(existing, fields, at.item())?);
+            }
+            (_, None) => items.push(Value::Object(object(Map::new(), fields, at.item())?)),
+        }
+    }
+    Ok(items)
+}
+
+/// What is named in the order comes in that order; what is not named keeps its place among the others.
+fn reorder(items: &mut Vec<Value>, order: &Value, at: At<'_>) -> Result<(), PatchError> {
+    let Value::Array(order) = order else {
+        return Err(PatchError::Malformed("invalid patch format of setElementOrder list".to_owned()));
+    };
+    let key = at.patch().and_then(|strategy| strategy.key.as_deref());
+    let name = |item: &Value| key.map_or_else(|| Some(item.clone()), |key| item.get(key).cloned());
+    let place = |item: &Value| {
+        let name = name(item)?;
+        order.iter().position(|ordered| key.map_or(ordered == &name, |key| ordered.get(key) == Some(&name)))
+    };
+    let mut named: Vec<Value> = items.iter().filter(|item| place(item).is_some()).cloned().collect();
+    named.sort_by_key(|item| place(item));
+    let mut named = named.into_iter();
+    for slot in items.iter_mut() {
+        if place(slot).is_some()
+            && let Some(item) = named.next()
+        {
+            *slot = item;
+        }
+    }
+    Ok(())
+}
+
+fn retain(
+    target: &mut Map<String, Value>,
+    patch: &Map<String, Value>,
+    retained: &Value,
+) -> Result<(), PatchError> {
+    let Some(retained) = retained.as_array() else {
+        return Err(PatchError::Malformed("invalid patch format of retainKeys".to_owned()));
+    };
+    let named = |name: &str| retained.iter().any(|retained| retained == name);
+    if patch.iter().any(|(name, value)| !is_directive(name) && !value.is_null() && !named(name)) {
+        return Err(PatchError::Malformed("patch content doesn't match retainKeys list".to_owned()));
+    }
+    target.retain(|name, _| named(name));
+    Ok(())
+}
+
+fn delete_values(target: &mut Map<String, Value>, list: &str, values: &Value) -> Result<(), PatchError> {
+    let Value::Array(values) = values else {
+        return Err(PatchError::Malformed("invalid patch format of primitive list".to_owned()));
+    };
+    if let Some(Value::Array(items)) = target.get_mut(list) {
+        items.retain(|item| !values.contains(item));
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Directive {
+    Replace,
+    Delete,
+    Merge,
+}
+
+fn directive(patch: &Map<String, Value>) -> Result<Option<Directive>, PatchError> {
+    match patch.get(DIRECTIVE) {
+        None => Ok(None),
+        Some(value) => match value.as_str() {
+            Some("replace") => Ok(Some(Directive::Replace)),
+            Some("delete") => Ok(Some(Directive::Delete)),
+            Some("merge") => Ok(Some(Directive::Merge)),
+            _ => {
+                let (value, patch) = (go_text(value), go_map(patch));
+                Err(PatchError::Malformed(format!("unknown patch type: {value} in map: {patch}")))
+            }
+        },
+    }
+}
+
+fn is_directive(name: &str) -> bool {
+    name == DIRECTIVE || name == RETAIN || name.starts_with(DELETE_VALUES) || name.starts_with(ORDER)
+}
+
+/// A part of the patch that is used as it is must not carry directives into the object.
+fn without_directives(patch: &Map<String, Value>) -> Map<String, Value> {
+    patch
+        .iter()
+        .filter(|(name, value)| !is_directive(name) && !value.is_null())
+        .filter_map(|(name, value)| Some((name.clone(), cleaned(value).ok()?)))
+        .collect()
+}
+
+fn cleaned(value: &Value) -> Result<Value, PatchError> {
+    Ok(match value {
+        Value::Object(fields) => Value::Object(without_directives(fields)),
+        Value::Array(items) => {
+            let deleted = |item: &&Value| item.get(DIRECTIVE) == Some(&Value::from("delete"));
+            Value::Array(items.iter().filter(|item| !deleted(item)).map(cleaned).collect::<Result<_, _>>()?)
+        }
+        other => other.clone(),
+    })
+}
+
+/// A map as Go prints it, which is how it stands in messages.
+fn go_map(map: &Map<String, Value>) -> String {
+    let entries: Vec<String> = map.iter().map(|(name, value)| format!("{name}:{}", go_text(value))).collect();
+    format!("map[{}]", entries.join(" "))
+}
+
+fn go_text(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(go_text).collect::<Vec<_>>().join(" ")),
+        Value::Object(map) => go_map(map),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(spec: Value) -> Value {
+        json!({"metadata": {"name": "p"}, "spec": spec})
+    }
+
+    #[test]
+    fn lists_maps_and_directives() {
+        let table = [
+            // Containers by name, args replaced, env by name.
+            (
+                json!({"containers": [{"name": "a", "args": ["1"], "env": [{"name": "X", "value": "1"}]}]}),
+                json!({"containers": [{"name": "a", "args": ["2"], "env": [{"name": "Y", "value": "2"}]}, {"name": "b"}]}),
+                json!({"containers": [
+                    {"name": "a", "args": ["2"], "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]},
+                    {"name": "b"},
+                ]}),
+            ),
+            // Null removes; tolerations are one piece.
+            (
+                json!({"hostname": "x", "tolerations": [{"key": "a"}]}),
+                json!({"hostname": null, "tolerations": [{"key": "b"}]}),
+                json!({"tolerations": [{"key": "b"}]}),
+            ),
+            // Items are deleted by their key, or the list is replaced.
+            (
+                json!({"volumes": [{"name": "a"}, {"name": "b"}]}),
+                json!({"volumes": [{"name": "a", "$patch": "delete"}]}),
+                json!({"volumes": [{"name": "b"}]}),
+            ),
+            (
+                json!({"volumes": [{"name": "a"}, {"name": "b"}]}),
+                json!({"volumes": [{"$patch": "replace"}, {"name": "c"}]}),
+                json!({"volumes": [{"name": "c"}]}),
+            ),
+            // An object is replaced.
+            (
+                json!({"securityContext": {"runAsUser": 1, "fsGroup": 2}}),
+                json!({"securityContext": {"$patch": "replace", "runAsUser": 3}}),
+                json!({"securityContext": {"runAsUser": 3}}),
+            ),
+            // Another source of a volume: kubectl names what stays.
+            (
+                json!({"volumes": [{"name": "a", "emptyDir": {}}]}),
+                json!({"volumes": [{"name": "a", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}]}),
+                json!({"volumes": [{"name": "a", "hostPath": {"path": "/x"}}]}),
+            ),
+            // The order of kubectl apply.
+            (
+                json!({"containers": [{"name": "a"}, {"name": "b"}]}),
+                json!({"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}], "containers": [{"name": "b", "image": "i"}]}),
+                json!({"containers": [{"name": "b", "image": "i"}, {"name": "a"}]}),
+            ),
+        ];
+        for (target, patch, expected) in table {
+            let result = strategic(&pod(target), &json!({"spec": patch}), &Shape::builtin("", "Pod"));
+            assert_eq!(result.unwrap(), pod(expected), "{patch}");
+        }
+    }
+
+    #[test]
+    fn sets_of_values() {
+        let target = json!({"metadata": {"finalizers": ["a", "b"]}});
+        let shape = Shape::builtin("", "Pod");
+        let added = json!({"metadata": {"finalizers": ["b", "c"]}});
+        assert_eq!(
+            strategic(&target, &added, &shape).unwrap(),
+            json!({"metadata": {"finalizers": ["a", "b", "c"]}})
+        );
+        let removed = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}});
+        assert_eq!(strategic(&target, &removed, &shape).unwrap(), json!({"metadata": {"finalizers": ["b"]}}));
+    }
+
+    #[test]
+    fn what_cannot_be_applied_is_told() {
+        let shape = Shape::builtin("", "Pod");
+        let table = [
+            (
+                json!({"containers": [{"image": "i"}]}),
+                "map: map[image:i] does not contain declared merge key: name",
+            ),
+            (
+                json!({"securityContext": {"$patch": "bake"}}),
+                "unknown patch type: bake in map: map[$patch:bake]",
+            ),
+        ];
+        for (patch, expected) in table {
+            let error = strategic(&pod(json!({})), &json!({"spec": patch}), &shape).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
 }

@@ -3,6 +3,8 @@
 //! A shape comes from the `x-kubernetes-*` extensions of a schema or, for built-in kinds, from a table. What a shape
 //! does not know is treated as an API server treats it: objects merge field by field, lists are one piece.
 
+mod builtin;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -128,11 +130,7 @@ impl<'a> At<'a> {
 impl Shape {
     /// The shape of a built-in kind; for an unknown one, that of its metadata.
     pub fn builtin(group: &str, kind: &str) -> Self {
-        let _ = (group, kind);
-        let mut nodes = vec![Node::default()];
-        let metadata = push_metadata(&mut nodes);
-        nodes[0].fields.insert("metadata".to_owned(), metadata);
-        Self::new(nodes, 0)
+        builtin::shape(group, kind)
     }
 }
 
