@@ -182,7 +182,22 @@ pub fn joined(errors: &[FieldError]) -> String {
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
+        Value::Number(number) if number.is_f64() => go_float(number.as_f64().unwrap_or(f64::NAN)),
         other => other.to_string(),
+    }
+}
+
+/// A float as Go prints it: with an exponent from a million on and below 0.0001.
+pub(crate) fn go_float(number: f64) -> String {
+    let magnitude = number.abs();
+    if magnitude == 0.0 || (1e-4..1e6).contains(&magnitude) {
+        return format!("{number}");
+    }
+    let text = format!("{number:e}");
+    let Some((mantissa, exponent)) = text.split_once('e') else { return text };
+    match exponent.strip_prefix('-') {
+        Some(digits) => format!("{mantissa}e-{digits:0>2}"),
+        None => format!("{mantissa}e+{exponent:0>2}"),
     }
 }
 

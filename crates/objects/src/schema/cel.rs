@@ -167,6 +167,9 @@ impl Walk<'_> {
 fn failure(error: &ExecutionError, rule: &Rule) -> String {
     match error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key} evaluating rule: {}", rule.name()),
+        ExecutionError::IndexOutOfBounds(Cel::Int(index)) => {
+            format!("index out of bounds: {index} evaluating rule: {}", rule.name())
+        }
         ExecutionError::UndeclaredReference(name) => {
             format!("this server does not know '{name}', which is used by rule: {}", rule.name())
         }

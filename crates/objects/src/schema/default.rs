@@ -1,9 +1,9 @@
-//! Defaulting, and what goes with it: nulls that are not allowed are as good as absent.
+//! Defaulting, and what goes with it: nulls that are not allowed are as good as absent, and whole numbers are whole.
 
 use serde_json::{Map, Value};
 
 use super::Schema;
-use super::node::NodeId;
+use super::node::{Kind, NodeId};
 
 pub(super) fn default(schema: &Schema, object: &mut Value) {
     fill(schema, object, schema.root);
@@ -25,7 +25,18 @@ fn fill(schema: &Schema, value: &mut Value, node: NodeId) {
                 fill(schema, item, item_node);
             }
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::Number(number) => {
+            // 2.0 for a whole number is 2, as it would be after the server has written it once.
+            #[expect(clippy::cast_possible_truncation, reason = "checked to be whole and small")]
+            if schema.node(node).kind == Kind::Integer
+                && let Some(float) = number.as_f64().filter(|_| number.is_f64())
+                && float.fract() == 0.0
+                && float.abs() < 9e15
+            {
+                *value = Value::from(float as i64);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
 }
 
@@ -59,8 +70,6 @@ fn fill_object(schema: &Schema, fields: &mut Map<String, Value>, node: NodeId) {
         {
             *value = default.clone();
         }
-        if value.is_object() || value.is_array() {
-            fill(schema, value, id);
-        }
+        fill(schema, value, id);
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::Schema;
 use super::cel;
 use super::node::{Additional, Bound, Checks, Kind, Node, NodeId};
-use crate::error::quoted;
+use crate::error::{go_float, quoted};
 use crate::path::Path;
 use crate::shape::{ListKey, ListType};
 use crate::{FieldError, FieldReason};
@@ -18,7 +18,7 @@ const NOT_CHECKED: &str = "some validation rules were not checked because the ob
                            errors to complete validation";
 
 pub(super) fn validate(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut walk = Walk { schema, path: Path::default(), errors: Vec::new() };
+    let mut walk = Walk { schema, path: Path::default(), errors: Vec::new(), visited: 0 };
     walk.node(schema.root, object, old);
     let mut errors = walk.errors;
     if schema.node(schema.root).unique_below {
@@ -40,7 +40,7 @@ pub(super) fn validate(schema: &Schema, object: &Value, old: Option<&Value>) -> 
 
 /// Validates a value that stands at a node of the schema, without rules.
 pub(super) fn below(schema: &Schema, node: NodeId, value: &Value) -> Vec<FieldError> {
-    let mut walk = Walk { schema, path: Path::default(), errors: Vec::new() };
+    let mut walk = Walk { schema, path: Path::default(), errors: Vec::new(), visited: 0 };
     walk.node(node, value, None);
     walk.errors
 }
@@ -61,11 +61,14 @@ struct Walk<'a> {
     schema: &'a Schema,
     path: Path,
     errors: Vec<FieldError>,
+    /// How many places have been looked at: of several alternatives that all fail, the one that reached most is told.
+    visited: usize,
 }
 
 impl<'a> Walk<'a> {
     fn node(&mut self, id: NodeId, value: &Value, old: Option<&Value>) {
         let before = self.errors.len();
+        self.visited += 1;
         self.value(self.schema.node(id), value, old);
         if self.errors.len() > before && old == Some(value) {
             self.errors.truncate(before);
@@ -144,6 +147,7 @@ impl<'a> Walk<'a> {
         let checks = &node.checks;
         let number = value.as_f64().unwrap_or(f64::NAN);
         let out_of_range = match (node.kind, node.format_name.as_str()) {
+            (Kind::Integer, _) if number.fract() != 0.0 => true,
             (Kind::Integer, "int32") => number < f64::from(i32::MIN) || number > f64::from(i32::MAX),
             (Kind::Integer, _) => value.as_i64().is_none() && number.abs() >= 9.3e18,
             (Kind::Number, "float") => number.abs() > f64::from(f32::MAX),
@@ -161,8 +165,8 @@ impl<'a> Walk<'a> {
             );
             self.errors.push(FieldError::invalid("<nil>", "", detail));
         }
-        if let Some(factor) = checks.multiple_of.filter(|factor| !is_multiple(number, *factor)) {
-            self.complain(value.clone(), &format!("should be a multiple of {}", bound_text(factor, value)));
+        if let Some(factor) = checks.multiple_of {
+            self.multiple_of(value, number, factor);
         }
         if let Some(Bound { value: bound, exclusive }) = checks.minimum
             && (number < bound || (exclusive && number <= bound))
@@ -175,6 +179,17 @@ impl<'a> Walk<'a> {
         {
             let than = if exclusive { "less than" } else { "less than or equal to" };
             self.complain(value.clone(), &format!("should be {than} {}", bound_text(bound, value)));
+        }
+    }
+
+    fn multiple_of(&mut self, value: &Value, number: f64, factor: f64) {
+        // Beside a whole number, the server cuts the factor down to one, and complains about what it made of it.
+        let factor = if value.is_f64() { factor } else { factor.trunc() };
+        if factor == 0.0 {
+            let detail = format!("factor MultipleOf declared for {} must be positive: 0", self.path.as_str());
+            self.push(FieldReason::Invalid, Some(0.into()), detail);
+        } else if !is_multiple(number, factor) {
+            self.complain(value.clone(), &format!("should be a multiple of {}", bound_text(factor, value)));
         }
     }
 
@@ -256,26 +271,29 @@ impl<'a> Walk<'a> {
         let quoted_path = || quoted(self.path.as_str());
         if !checks.any_of.is_empty() {
             let complaints = format!("{} must validate at least one schema (anyOf)", quoted_path());
-            let mut best: Option<Vec<FieldError>> = None;
-            let fits = checks.any_of.iter().any(|branch| {
-                let errors = self.branch(*branch, value, old);
-                let fits = errors.is_empty();
-                if best.as_ref().is_none_or(|best| errors.len() < best.len()) {
-                    best = Some(errors);
+            let mut best: Option<Branch> = None;
+            let mut fits = false;
+            for branch in &checks.any_of {
+                let branch = self.branch(*branch, value, old);
+                fits = branch.errors.is_empty();
+                if fits {
+                    break;
                 }
-                fits
-            });
+                if best.as_ref().is_none_or(|best| branch.visited > best.visited) {
+                    best = Some(branch);
+                }
+            }
             if !fits {
                 self.errors.push(FieldError::invalid("<nil>", "", complaints));
-                self.errors.extend(best.into_iter().flatten());
+                self.errors.extend(best.into_iter().flat_map(|best| best.errors));
             }
         }
         if !checks.one_of.is_empty() {
             let complaints =
                 format!("{} must validate one and only one schema (oneOf)", quoted(self.path.as_str()));
-            let results: Vec<Vec<FieldError>> =
+            let results: Vec<Branch> =
                 checks.one_of.iter().map(|branch| self.branch(*branch, value, old)).collect();
-            match results.iter().filter(|errors| errors.is_empty()).count() {
+            match results.iter().filter(|branch| branch.errors.is_empty()).count() {
                 1 => {}
                 0 => {
                     self.errors.push(FieldError::invalid(
@@ -283,8 +301,9 @@ impl<'a> Walk<'a> {
                         "",
                         format!("{complaints}. Found none valid"),
                     ));
-                    let best = results.into_iter().min_by_key(Vec::len);
-                    self.errors.extend(best.into_iter().flatten());
+                    // The first of those that reached most.
+                    let best = results.into_iter().rev().max_by_key(|branch| branch.visited);
+                    self.errors.extend(best.into_iter().flat_map(|best| best.errors));
                 }
                 many => {
                     let detail = format!("{complaints}. Found {many} valid alternatives");
@@ -295,7 +314,7 @@ impl<'a> Walk<'a> {
         if !checks.all_of.is_empty() {
             let mut fitting = 0;
             for branch in &checks.all_of {
-                let errors = self.branch(*branch, value, old);
+                let Branch { errors, .. } = self.branch(*branch, value, old);
                 fitting += usize::from(errors.is_empty());
                 self.errors.extend(errors);
             }
@@ -307,7 +326,7 @@ impl<'a> Walk<'a> {
             }
         }
         if let Some(not) = checks.not
-            && self.branch(not, value, old).is_empty()
+            && self.branch(not, value, old).errors.is_empty()
         {
             let detail = format!("{} must not validate the schema (not)", quoted(self.path.as_str()));
             self.errors.push(FieldError::invalid("<nil>", "", detail));
@@ -315,10 +334,11 @@ impl<'a> Walk<'a> {
     }
 
     /// What one branch of a junctor says, apart.
-    fn branch(&mut self, node: NodeId, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    fn branch(&mut self, node: NodeId, value: &Value, old: Option<&Value>) -> Branch {
         let kept = std::mem::take(&mut self.errors);
+        let before = self.visited;
         self.value(self.schema.node(node), value, old);
-        std::mem::replace(&mut self.errors, kept)
+        Branch { errors: std::mem::replace(&mut self.errors, kept), visited: self.visited - before }
     }
 
     fn complain(&mut self, value: impl Into<Value>, what: &str) {
@@ -334,6 +354,11 @@ impl<'a> Walk<'a> {
     fn push(&mut self, reason: FieldReason, value: Option<Value>, detail: String) {
         self.errors.push(FieldError { reason, path: self.path.shown(), value, detail });
     }
+}
+
+struct Branch {
+    errors: Vec<FieldError>,
+    visited: usize,
 }
 
 /// The item of `old` that has the same keys.
@@ -471,19 +496,7 @@ fn is_multiple(number: f64, factor: f64) -> bool {
     (times - times.round()).abs() < 1e-9
 }
 
-/// A bound as the message shows it: beside a whole number as a whole number, otherwise as Go prints a float, with an
-/// exponent from a million on and below 0.0001.
+/// A bound as the message shows it: beside a whole number as a whole number.
 fn bound_text(bound: f64, beside: &Value) -> String {
-    let magnitude = bound.abs();
-    if beside.is_f64() && magnitude != 0.0 && !(1e-4..1e6).contains(&magnitude) {
-        let text = format!("{bound:e}");
-        let Some((mantissa, exponent)) = text.split_once('e') else { return text };
-        let (sign, digits) = match exponent.strip_prefix('-') {
-            Some(digits) => ('-', digits),
-            None => ('+', exponent),
-        };
-        format!("{mantissa}e{sign}{digits:0>2}")
-    } else {
-        format!("{bound}")
-    }
+    if beside.is_f64() { go_float(bound) } else { format!("{bound}") }
 }
