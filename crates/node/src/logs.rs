@@ -283,6 +283,27 @@ pub(crate) fn read(
     .boxed()
 }
 
+/// The last lines of a log as text, at most so many bytes of it.
+pub(crate) fn last_lines(path: &Path, lines: u64, bytes: usize) -> Option<String> {
+    let (files, mut offset) = tail(path, lines);
+    let mut text = Vec::new();
+    for file in files {
+        let mut file = File::open(file).ok()?;
+        file.seek(SeekFrom::Start(std::mem::take(&mut offset))).ok()?;
+        file.read_to_end(&mut text).ok()?;
+    }
+    let records = text.split(|byte| *byte == b'\n').filter(|record| record.len() >= TAG + 2);
+    let mut plain = Vec::new();
+    for record in records {
+        plain.extend_from_slice(&record[TAG + 2..]);
+        if record[TAG] == b'F' {
+            plain.push(b'\n');
+        }
+    }
+    let from = plain.len().saturating_sub(bytes);
+    Some(String::from_utf8_lossy(&plain[from..]).into_owned()).filter(|text| !text.is_empty())
+}
+
 /// Where the last lines begin: the files to read and the offset in the first of them.
 fn tail(path: &Path, lines: u64) -> (VecDeque<PathBuf>, u64) {
     let mut wanted = lines;
