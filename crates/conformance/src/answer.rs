@@ -96,6 +96,27 @@ impl Answer {
         items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
+    /// The entries of managedFields as "manager operation subresource", sorted.
+    pub fn managers(&self) -> Vec<String> {
+        let entries = self.body["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        let name = |entry: &Value| {
+            let parts = ["manager", "operation", "subresource"]
+                .map(|key| entry[key].as_str().unwrap_or_default().to_owned());
+            parts.join(" ").trim_end().to_owned()
+        };
+        let mut managers: Vec<_> = entries.iter().map(name).collect();
+        managers.sort();
+        managers
+    }
+
+    /// The fields that a manager owns by an operation, as `fieldsV1`.
+    pub fn fields_of(&self, manager: &str, operation: &str) -> Value {
+        let entries = self.body["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        let found =
+            entries.iter().find(|entry| entry["manager"] == manager && entry["operation"] == operation);
+        found.map(|entry| entry["fieldsV1"].clone()).unwrap_or_default()
+    }
+
     /// The answer has this code.
     #[track_caller]
     pub fn is(self, code: u16) -> Self {

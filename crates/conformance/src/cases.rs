@@ -4,10 +4,15 @@ use futures::future::LocalBoxFuture;
 
 use crate::sandbox::Sandbox;
 
+mod apply;
+mod cluster;
 mod create;
+mod custom;
 mod delete;
+mod discovery;
 mod patch;
 mod read;
+mod refused;
 mod subresources;
 mod update;
 mod watch;
@@ -35,16 +40,19 @@ use cases;
 
 /// Every case, in the order of the areas.
 pub fn all() -> impl Iterator<Item = Case> {
-    [
+    let areas = [
         create::CASES,
         read::CASES,
         update::CASES,
         subresources::CASES,
         patch::CASES,
-        delete::CASES,
+        apply::CASES,
         watch::CASES,
-    ]
-    .into_iter()
-    .flatten()
-    .copied()
+        delete::CASES,
+        custom::CASES,
+        discovery::CASES,
+        cluster::CASES,
+        refused::CASES,
+    ];
+    areas.into_iter().flatten().copied()
 }

@@ -26,6 +26,13 @@ pub struct With {
     content_type: Option<&'static str>,
 }
 
+impl With {
+    /// A body of this type.
+    pub fn content(content_type: &'static str) -> Self {
+        Self { content_type: Some(content_type), ..Self::default() }
+    }
+}
+
 impl Sandbox {
     /// Makes the namespace.
     pub async fn create(target: &Target, namespace: &str) -> Self {
@@ -57,13 +64,13 @@ impl Sandbox {
 
     /// POST of anything.
     pub async fn post_text(&self, path: &str, content_type: &'static str, body: &str) -> Answer {
-        let with = With { content_type: Some(content_type), ..With::default() };
+        let with = With::content(content_type);
         self.ask(Method::POST, path, body.to_owned(), with).await
     }
 
     /// PUT of JSON.
     pub async fn put(&self, path: &str, body: Value) -> Answer {
-        let with = With { content_type: Some("application/json"), ..With::default() };
+        let with = With::content("application/json");
         self.ask(Method::PUT, path, body.to_string(), with).await
     }
 
@@ -91,7 +98,7 @@ impl Sandbox {
 
     /// PATCH with any content type.
     pub async fn patch(&self, path: &str, content_type: &'static str, body: &str) -> Answer {
-        let with = With { content_type: Some(content_type), ..With::default() };
+        let with = With::content(content_type);
         self.ask(Method::PATCH, path, body.to_owned(), with).await
     }
 
@@ -104,7 +111,7 @@ impl Sandbox {
     pub async fn delete_with(&self, path: &str, mut options: Value) -> Answer {
         options["apiVersion"] = "v1".into();
         options["kind"] = "DeleteOptions".into();
-        let with = With { content_type: Some("application/json"), ..With::default() };
+        let with = With::content("application/json");
         self.ask(Method::DELETE, path, options.to_string(), with).await
     }
 
