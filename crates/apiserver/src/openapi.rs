@@ -1,0 +1,174 @@
+//! OpenAPI v3: the schemas that `kubectl explain` reads, and the options that `kubectl apply` looks for.
+//!
+//! Made when somebody asks, and kept until the kinds change.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, PoisonError};
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+
+use crate::discovery;
+use crate::kinds::{Kind, Source, Version};
+use crate::shared::Shared;
+
+/// `/openapi/v3`: where the documents are.
+pub(crate) fn index(shared: &Shared) -> Value {
+    let state = shared.lock();
+    let edition = state.kinds.edition;
+    let paths: Map<String, Value> = discovery::paths(&state.kinds)
+        .into_iter()
+        .map(|(path, _, _)| {
+            let mut hasher = DefaultHasher::new();
+            (edition, &path).hash(&mut hasher);
+            let url = format!("/openapi/v3/{path}?hash={:016X}", hasher.finish());
+            (path, json!({"serverRelativeURL": url}))
+        })
+        .collect();
+    json!({"paths": paths})
+}
+
+/// The document of one group and version.
+pub(crate) fn document(shared: &Shared, path: &str) -> Option<Bytes> {
+    let (kinds, edition) = {
+        let state = shared.lock();
+        let (_, group, version) =
+            discovery::paths(&state.kinds).into_iter().find(|(known, _, _)| known == path)?;
+        let kinds: Vec<(Arc<Kind>, String)> = state
+            .kinds
+            .all()
+            .filter(|kind| kind.group == group && kind.version(&version).is_some())
+            .map(|kind| (kind.clone(), version.clone()))
+            .collect();
+        (kinds, state.kinds.edition)
+    };
+    {
+        let mut kept = shared.documents.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.0 != edition {
+            *kept = (edition, std::collections::HashMap::default());
+        }
+        if let Some(found) = kept.1.get(path) {
+            return Some(found.clone());
+        }
+    }
+    let document = Bytes::from(make(&kinds).to_string());
+    let mut kept = shared.documents.lock().unwrap_or_else(PoisonError::into_inner);
+    if kept.0 == edition {
+        kept.1.insert(path.to_owned(), document.clone());
+    }
+    Some(document)
+}
+
+fn make(kinds: &[(Arc<Kind>, String)]) -> Value {
+    let (mut schemas, mut paths) = (Map::new(), Map::new());
+    for (kind, version) in kinds {
+        let Some(version) = kind.version(version) else { continue };
+        let name = describe(kind, version, &mut schemas);
+        add_paths(kind, version, &name, &mut paths);
+    }
+    json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Trainyard", "version": env!("CARGO_PKG_VERSION")},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    })
+}
+
+/// Adds the schema of a kind and all that it refers to; returns its name.
+fn describe(kind: &Kind, version: &Version, schemas: &mut Map<String, Value>) -> String {
+    let gvk = json!([{"group": kind.group, "version": version.name, "kind": kind.kind}]);
+    match kind.source {
+        Source::Builtin(builtin) => {
+            let (root, definitions) = crate::kinds::builtin::definitions(builtin);
+            schemas.extend(definitions);
+            let path = root["$ref"].as_str().unwrap_or_default();
+            let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+            if let Some(schema) = schemas.get_mut(&name) {
+                schema["x-kubernetes-group-version-kind"] = gvk;
+            }
+            name
+        }
+        Source::Custom => {
+            let reversed: Vec<&str> = kind.group.split('.').rev().collect();
+            let name = format!("{}.{}.{}", reversed.join("."), version.name, kind.kind);
+            let mut schema = version.checks.source();
+            let common = [
+                (
+                    "apiVersion",
+                    "APIVersion defines the versioned schema of this representation of an object.",
+                ),
+                ("kind", "Kind is a string value representing the REST resource this object represents."),
+            ];
+            for (field, description) in common {
+                schema["properties"][field] = json!({"type": "string", "description": description});
+            }
+            let meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+            schema["properties"]["metadata"] = json!({
+                "description": "Standard object's metadata.",
+                "allOf": [{"$ref": format!("#/components/schemas/{meta}")}],
+            });
+            schema["x-kubernetes-group-version-kind"] = gvk;
+            if !schemas.contains_key(meta) {
+                schemas.extend(crate::kinds::definitions::metadata());
+            }
+            schemas.insert(name.clone(), schema);
+            name
+        }
+    }
+}
+
+fn add_paths(kind: &Kind, version: &Version, schema: &str, paths: &mut Map<String, Value>) {
+    let root = if kind.group.is_empty() {
+        format!("/api/{}", version.name)
+    } else {
+        format!("/apis/{}/{}", kind.group, version.name)
+    };
+    let gvk = json!({"group": kind.group, "version": version.name, "kind": kind.kind});
+    let reference = json!({"$ref": format!("#/components/schemas/{schema}")});
+    let answer =
+        json!({"200": {"description": "OK", "content": {"application/json": {"schema": reference}}}});
+    let parameter =
+        |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
+    let options = json!([
+        parameter("dryRun"),
+        parameter("fieldManager"),
+        parameter("fieldValidation"),
+        parameter("force")
+    ]);
+    let body = |types: &[&str]| {
+        let content: Map<String, Value> =
+            types.iter().map(|name| ((*name).to_owned(), json!({"schema": reference}))).collect();
+        json!({"content": content, "required": true})
+    };
+    let operation = |action: &str| json!({"x-kubernetes-action": action, "x-kubernetes-group-version-kind": gvk, "responses": answer});
+    let change = |action: &str, types: &[&str]| {
+        let mut operation = operation(action);
+        operation["parameters"] = options.clone();
+        operation["requestBody"] = body(types);
+        operation
+    };
+    // Strategic merge patches are not announced, although they are understood for built-in kinds: kubectl then takes
+    // the merge keys from its own types, which are complete.
+    let patches =
+        ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
+    let collection = json!({
+        "get": operation("list"),
+        "post": change("post", &["application/json"]),
+        "delete": operation("deletecollection"),
+    });
+    let single = json!({
+        "get": operation("get"),
+        "put": change("put", &["application/json"]),
+        "patch": change("patch", &patches),
+        "delete": operation("delete"),
+    });
+    if kind.namespaced {
+        paths.insert(format!("{root}/{}", kind.plural), json!({"get": operation("list")}));
+        let home = format!("{root}/namespaces/{{namespace}}/{}", kind.plural);
+        paths.insert(home.clone(), collection);
+        paths.insert(format!("{home}/{{name}}"), single);
+    } else {
+        paths.insert(format!("{root}/{}", kind.plural), collection);
+        paths.insert(format!("{root}/{}/{{name}}", kind.plural), single);
+    }
+}

@@ -1,0 +1,161 @@
+//! CustomResourceDefinitions: what a definition must say, and what it may not change later.
+
+use serde_json::{Value, json};
+use trainyard_objects::{FieldError, names};
+
+use super::{default, items, object, text};
+use crate::clock::seconds;
+use crate::collect::DEFINITION_FINALIZER;
+use crate::kinds::custom;
+use crate::state::State;
+
+pub(super) fn prepare(state: &State, definition: &mut Value, old: Option<&Value>) {
+    let spec = object(definition, "spec");
+    let names = object(spec, "names");
+    let kind = text(names, "/kind").to_owned();
+    default(names, "singular", kind.to_lowercase());
+    default(names, "listKind", format!("{kind}List"));
+    default(spec, "conversion", json!({"strategy": "None"}));
+    let names = definition["spec"]["names"].clone();
+    let storage: Vec<Value> = items(&definition["spec"], "versions")
+        .filter(|version| version["storage"] == true)
+        .map(|version| version["name"].clone())
+        .collect();
+    let time = seconds(state.now());
+    let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": time});
+    if old.is_none() {
+        let metadata = &mut definition["metadata"];
+        let mut finalizers = metadata["finalizers"].as_array().cloned().unwrap_or_default();
+        if !finalizers.iter().any(|one| one == DEFINITION_FINALIZER) {
+            finalizers.push(DEFINITION_FINALIZER.into());
+        }
+        metadata["finalizers"] = finalizers.into();
+        // What a controller would find out a moment later is known here at once.
+        definition["status"] = json!({
+            "acceptedNames": names,
+            "conditions": [
+                condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+                condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+            ],
+            "storedVersions": storage,
+        });
+    } else {
+        definition["status"]["acceptedNames"] = names;
+        let mut stored = definition["status"]["storedVersions"].as_array().cloned().unwrap_or_default();
+        for name in storage {
+            if !stored.contains(&name) {
+                stored.push(name);
+            }
+        }
+        definition["status"]["storedVersions"] = stored.into();
+    }
+}
+
+pub(super) fn validate(state: &State, definition: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let spec = &definition["spec"];
+    let mut errors = Vec::new();
+    let (group, plural) = (text(spec, "/group"), text(spec, "/names/plural"));
+    let name = text(definition, "/metadata/name");
+    let wanted = format!("{plural}.{group}");
+    if name != wanted {
+        let detail = "must be spec.names.plural+\".\"+spec.group";
+        errors.push(FieldError::invalid("metadata.name", name, detail));
+    }
+    if group.is_empty() {
+        errors.push(FieldError::required("spec.group", ""));
+    } else if !group.contains('.') {
+        errors.push(FieldError::invalid("spec.group", group, "should be a domain with at least one dot"));
+    } else {
+        errors.extend(
+            names::dns_subdomain(group).into_iter().map(|why| FieldError::invalid("spec.group", group, why)),
+        );
+    }
+    for key in ["plural", "kind"] {
+        if text(spec, &format!("/names/{key}")).is_empty() {
+            errors.push(FieldError::required(format!("spec.names.{key}"), ""));
+        }
+    }
+    for key in ["plural", "singular"] {
+        let given = text(spec, &format!("/names/{key}"));
+        if !given.is_empty() {
+            let wrong = names::dns_1035_label(given);
+            errors.extend(
+                wrong.into_iter().map(|why| FieldError::invalid(format!("spec.names.{key}"), given, why)),
+            );
+        }
+    }
+    let scopes = ["Cluster", "Namespaced"];
+    if !scopes.contains(&text(spec, "/scope")) {
+        errors.push(FieldError::not_supported("spec.scope", text(spec, "/scope"), &scopes));
+    }
+    if text(spec, "/conversion/strategy") != "None" {
+        errors.push(FieldError::invalid(
+            "spec.conversion.strategy",
+            text(spec, "/conversion/strategy"),
+            "Trainyard's embedded control plane serves versions of one schema only (strategy None); webhooks need a cluster",
+        ));
+    }
+    let mut seen = Vec::new();
+    for (index, version) in items(spec, "versions").enumerate() {
+        let given = text(version, "/name");
+        let wrong = names::dns_1035_label(given);
+        errors.extend(
+            wrong
+                .into_iter()
+                .map(|why| FieldError::invalid(format!("spec.versions[{index}].name"), given, why)),
+        );
+        if seen.contains(&given) {
+            let detail = "must contain unique version names";
+            errors.push(FieldError::invalid("spec.versions", spec["versions"].clone(), detail));
+        }
+        seen.push(given);
+        for (at, field) in items(version, "selectableFields").enumerate() {
+            let path = text(field, "/jsonPath");
+            if !custom::is_path(path) {
+                let place = format!("spec.versions[{index}].selectableFields[{at}].jsonPath");
+                errors.push(FieldError::invalid(place, path, "is an invalid path"));
+            }
+        }
+    }
+    if seen.is_empty() {
+        errors.push(FieldError::required("spec.versions", "must have at least one version"));
+        return errors;
+    }
+    if let Err(wrong) = custom::kind(definition) {
+        errors.extend(wrong);
+    }
+    match old {
+        Some(old) => errors.extend(changes(spec, &old["spec"])),
+        None => errors.extend(taken(state, group, plural, text(spec, "/names/kind"))),
+    }
+    errors
+}
+
+fn changes(spec: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for path in ["/group", "/names/plural", "/names/kind", "/scope"] {
+        if spec.pointer(path) != old.pointer(path) {
+            errors.push(FieldError::invalid(
+                format!("spec{}", path.replace('/', ".")),
+                spec.pointer(path).cloned().unwrap_or_default(),
+                "field is immutable",
+            ));
+        }
+    }
+    errors
+}
+
+/// A definition may not take the names of a kind that exists.
+fn taken(state: &State, group: &str, plural: &str, kind: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if group.ends_with(".k8s.io") && state.kinds.find(group, plural).is_some() {
+        errors.push(FieldError::forbidden("spec.group", format!("{plural}.{group} is built in")));
+    }
+    if let Some(other) = state.kinds.by_kind(group, kind)
+        && other.plural != plural
+    {
+        let detail = format!("the kind is in use by {}.{group}", other.plural);
+        errors.push(FieldError::invalid("spec.names.kind", kind, detail));
+    }
+    errors
+}

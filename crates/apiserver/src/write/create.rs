@@ -1,0 +1,187 @@
+//! A new object.
+
+use serde_json::{Map, Value};
+use trainyard_objects::{FieldError, names};
+
+use super::{Options, Part, Written, check_type, decode, metadata, metadata_of, text, to_stored};
+use crate::clock::seconds;
+use crate::error::{ApiError, Result};
+use crate::kinds::{Builtin, Kind, Source, Version};
+use crate::rules;
+use crate::state::State;
+use crate::store::key;
+
+/// Generated names are tried again this often when they are taken.
+const TRIES: usize = 8;
+/// A generated name is its given beginning, cut to this length, and a suffix.
+const LONGEST_STEM: usize = 58;
+
+impl State {
+    /// Creates an object from a request's body.
+    pub(crate) fn create(
+        &mut self,
+        kind: &Kind,
+        version: &Version,
+        namespace: &str,
+        mut body: Value,
+        options: &Options,
+    ) -> Result<Written> {
+        check_type(kind, version, &body)?;
+        let mut warnings = decode(kind, version, &mut body, options)?;
+        let managed = metadata_of(&mut body).remove("managedFields");
+        let _ = managed;
+        self.place(kind, namespace, &mut body)?;
+        self.admit_namespace(kind, &body)?;
+        let object = self.create_decoded(kind, version, body, options, None)?;
+        warnings.extend(rules::warnings(kind, &object.object));
+        Ok(Written { warnings, ..object })
+    }
+
+    /// The rest of creating, shared with server-side apply, which has recorded its own field owners.
+    pub(super) fn create_decoded(
+        &mut self,
+        kind: &Kind,
+        version: &Version,
+        mut value: Value,
+        options: &Options,
+        managed: Option<Value>,
+    ) -> Result<Written> {
+        let resource_version = text(&value, "/metadata/resourceVersion");
+        if !resource_version.is_empty() && resource_version != "0" {
+            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        self.own_metadata(kind, version, &mut value);
+        if let Some(schema) = version.checks.schema()
+            && kind.source == Source::Custom
+        {
+            schema.default(&mut value);
+        }
+        rules::prepare_create(self, kind, &mut value)?;
+        let name = self.name_it(kind, &mut value)?;
+        let wrong = self.wrong_with(kind, version, &value, None);
+        if !wrong.is_empty() {
+            return Err(ApiError::invalid(&kind.group, &kind.kind, &name, &wrong));
+        }
+        let namespace = text(&value, "/metadata/namespace").to_owned();
+        if self.store.get(&kind.resource, &key(&namespace, &name)).is_some() {
+            return Err(ApiError::already_exists(&kind.group, &kind.plural, &name));
+        }
+        self.admit_quota(kind, &value, None)?;
+        match managed {
+            Some(managed) => {
+                metadata_of(&mut value).insert("managedFields".to_owned(), managed);
+            }
+            None => self.record(version, None, &mut value, options, Part::Main),
+        }
+        to_stored(kind, &mut value);
+        let object = if options.dry_run {
+            self.pretended(value, None)
+        } else {
+            let object = self.put(kind, value)?;
+            self.settle();
+            object
+        };
+        Ok(Written { object, created: true, warnings: Vec::new() })
+    }
+
+    /// Puts the object into the namespace of the path.
+    pub(super) fn place(&self, kind: &Kind, namespace: &str, body: &mut Value) -> Result<()> {
+        let metadata = metadata_of(body);
+        if kind.namespaced {
+            match metadata.get("namespace").and_then(Value::as_str) {
+                Some(given) if !given.is_empty() && given != namespace => Err(ApiError::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                )),
+                _ => {
+                    metadata.insert("namespace".to_owned(), namespace.into());
+                    Ok(())
+                }
+            }
+        } else {
+            match metadata.remove("namespace") {
+                Some(Value::String(given)) if !given.is_empty() => Err(ApiError::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                )),
+                _ => Ok(()),
+            }
+        }
+    }
+
+    /// Gives a new object what only the server decides.
+    fn own_metadata(&self, kind: &Kind, version: &Version, value: &mut Value) {
+        let (uid, now) = (self.uids.uid(), seconds(self.now()));
+        let generation = match kind.source {
+            Source::Custom => true,
+            Source::Builtin(builtin) => rules::has_generation(builtin),
+        };
+        let metadata = metadata_of(value);
+        for key in
+            ["resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"]
+        {
+            metadata.remove(key);
+        }
+        metadata.insert("uid".to_owned(), uid.into());
+        metadata.insert("creationTimestamp".to_owned(), now.into());
+        if generation {
+            metadata.insert("generation".to_owned(), 1.into());
+        }
+        if version.has_status
+            && kind.source == Source::Custom
+            && let Some(fields) = value.as_object_mut()
+        {
+            fields.remove("status");
+        }
+    }
+
+    /// The object's name, generated if only its beginning is given.
+    fn name_it(&self, kind: &Kind, value: &mut Value) -> Result<String> {
+        let given = text(value, "/metadata/name").to_owned();
+        if !given.is_empty() {
+            return Ok(given);
+        }
+        let stem: String = text(value, "/metadata/generateName").chars().take(LONGEST_STEM).collect();
+        if stem.is_empty() {
+            let error = FieldError::required("metadata.name", "name or generateName is required");
+            return Err(ApiError::invalid(&kind.group, &kind.kind, "", &[error]));
+        }
+        let namespace = text(value, "/metadata/namespace").to_owned();
+        let free = (0..TRIES)
+            .map(|_| format!("{stem}{}", self.uids.suffix()))
+            .find(|name| self.store.get(&kind.resource, &key(&namespace, name)).is_none());
+        let name = free.ok_or_else(|| ApiError::already_exists(&kind.group, &kind.plural, &stem))?;
+        metadata_of(value).insert("name".to_owned(), name.as_str().into());
+        Ok(name)
+    }
+
+    /// Everything that is wrong with an object, by its metadata, its schema and the rules of its kind.
+    pub(super) fn wrong_with(
+        &self,
+        kind: &Kind,
+        version: &Version,
+        value: &Value,
+        old: Option<&Value>,
+    ) -> Vec<FieldError> {
+        let nothing = Value::Object(Map::new());
+        let metadata = value.get("metadata").unwrap_or(&nothing);
+        let mut wrong = Vec::new();
+        if old.is_none() {
+            let name = text(value, "/metadata/name");
+            let rule = match kind.builtin() {
+                Some(Builtin::Namespace) => names::dns_label,
+                Some(Builtin::Service) => names::dns_1035_label,
+                _ => names::dns_subdomain,
+            };
+            wrong.extend(rule(name).into_iter().map(|why| FieldError::invalid("metadata.name", name, why)));
+        }
+        wrong.extend(metadata::validate(metadata, old.and_then(|old| old.get("metadata"))));
+        match kind.source {
+            Source::Custom => {
+                if let Some(schema) = version.checks.schema() {
+                    wrong.extend(schema.validate(value, old));
+                }
+            }
+            Source::Builtin(builtin) => wrong.extend(rules::validate(self, builtin, value, old)),
+        }
+        wrong
+    }
+}

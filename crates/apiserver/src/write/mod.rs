@@ -1,0 +1,257 @@
+//! Everything that changes an object takes the same way: decode, prune, default, the kind's own rules, admission,
+//! validation, versions, store.
+
+mod admit;
+mod create;
+mod delete;
+pub(crate) mod metadata;
+mod patch;
+mod quota;
+mod scale;
+mod update;
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use trainyard_objects::{FieldError, Manager, track};
+
+use crate::clock::seconds;
+use crate::error::{ApiError, Result};
+use crate::kinds::{Kind, Source, Version, events};
+use crate::state::State;
+use crate::store::Object;
+
+pub(crate) use delete::{DeleteOptions, Deleted, Propagation, disown};
+pub(crate) use patch::Patch;
+
+/// What a write is told besides the object.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) dry_run: bool,
+    pub(crate) manager: String,
+    pub(crate) validation: Validation,
+    /// Server-side apply: take fields over from others.
+    pub(crate) force: bool,
+}
+
+/// What happens about fields that a kind does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Validation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+impl Options {
+    /// Of the server's own writes.
+    pub(crate) fn internal() -> Self {
+        Self { dry_run: false, manager: "trainyard".to_owned(), validation: Validation::Ignore, force: false }
+    }
+}
+
+/// What came of a write.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) object: Arc<Object>,
+    pub(crate) created: bool,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Which part of an object a write is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Main,
+    Status,
+    /// `namespaces/finalize`.
+    Finalize,
+}
+
+impl Part {
+    fn subresource(self) -> &'static str {
+        match self {
+            Self::Main => "",
+            Self::Status => "status",
+            Self::Finalize => "finalize",
+        }
+    }
+}
+
+/// Checks that a body is the kind of object that the path is about.
+fn check_type(kind: &Kind, version: &Version, body: &Value) -> Result<()> {
+    let Some(fields) = body.as_object() else {
+        return Err(ApiError::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: json: cannot unmarshal {} into Go value",
+            kind.kind,
+            version.name,
+            kind.kind,
+            json_type(body)
+        )));
+    };
+    let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (given_version, given_kind) = (text("apiVersion"), text("kind"));
+    // Built-in kinds may leave out what the path says anyway.
+    let custom = kind.source == Source::Custom;
+    if given_kind.is_empty() && (custom || !given_version.is_empty()) {
+        return Err(ApiError::bad_request(format!("Object 'Kind' is missing in '{body}'")));
+    }
+    if given_version.is_empty() && custom {
+        return Err(ApiError::bad_request(format!("Object 'apiVersion' is missing in '{body}'")));
+    }
+    if !given_version.is_empty() && given_version != version.api_version {
+        return Err(ApiError::bad_request(format!(
+            "the API version in the data ({given_version}) does not match the expected API version ({})",
+            version.api_version
+        )));
+    }
+    if !given_kind.is_empty() && given_kind != kind.kind {
+        let (group, version_name) = (&kind.group, &version.name);
+        let whole = if group.is_empty() { version_name.clone() } else { format!("{group}/{version_name}") };
+        return Err(ApiError::bad_request(format!(
+            "{given_kind} in version \"{}\" cannot be handled as a {}: no kind \"{given_kind}\" is registered for version \"{whole}\"",
+            version.name, kind.kind
+        )));
+    }
+    Ok(())
+}
+
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Brings a body into the form that is worked on: no unknown fields, types as they must be. Returns warnings.
+fn decode(kind: &Kind, version: &Version, body: &mut Value, options: &Options) -> Result<Vec<String>> {
+    let Some(fields) = body.as_object_mut() else { return Ok(Vec::new()) };
+    fields.insert("apiVersion".to_owned(), version.api_version.as_str().into());
+    fields.insert("kind".to_owned(), kind.kind.as_str().into());
+    let mut unknown = Vec::new();
+    let mut metadata = fields.remove("metadata").unwrap_or_else(|| Value::Object(Map::new()));
+    if kind.source != Source::Custom {
+        // In Go, null is the same as nothing.
+        without_nulls(body);
+    }
+    let cannot = |why: &str| {
+        ApiError::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: {why}",
+            kind.kind, version.name, kind.kind
+        ))
+    };
+    if let Some(schema) = version.checks.schema() {
+        unknown.extend(schema.prune(body));
+        if kind.source != Source::Custom {
+            let wrong = schema.validate(body, None);
+            if let Some(first) = wrong.first() {
+                return Err(cannot(&unmarshal(&kind.kind, first)));
+            }
+        }
+    }
+    unknown.extend(metadata::prune(&mut metadata).map_err(|why| cannot(&why))?);
+    if let Some(fields) = body.as_object_mut() {
+        fields.insert("metadata".to_owned(), metadata);
+    }
+    if unknown.is_empty() || options.validation == Validation::Ignore {
+        return Ok(Vec::new());
+    }
+    let texts: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    if options.validation == Validation::Strict {
+        return Err(cannot(&format!("strict decoding error: {}", texts.join(", "))));
+    }
+    Ok(texts)
+}
+
+/// A value of the wrong type, in the words of Go's decoder.
+fn unmarshal(kind: &str, error: &FieldError) -> String {
+    let found = error.value.as_ref().map_or("value", json_type);
+    let wanted = error.detail.rsplit(' ').next().unwrap_or_default().trim_matches('"');
+    format!("json: cannot unmarshal {found} into Go struct field {kind}.{} of type {wanted}", error.path)
+}
+
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(without_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        _ => {}
+    }
+}
+
+/// From the form of a request to the form of the store.
+fn to_stored(kind: &Kind, value: &mut Value) {
+    if kind.is(crate::kinds::Builtin::NewEvent) {
+        events::to_stored(value);
+    } else {
+        set_api_version(value, &kind.storage().api_version);
+    }
+}
+
+/// From the form of the store to that of a request.
+pub(crate) fn from_stored(kind: &Kind, version: &Version, value: &mut Value) {
+    if kind.is(crate::kinds::Builtin::NewEvent) {
+        events::to_new(value);
+    } else {
+        set_api_version(value, &version.api_version);
+    }
+}
+
+fn set_api_version(value: &mut Value, api_version: &str) {
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("apiVersion".to_owned(), api_version.into());
+    }
+}
+
+fn text<'a>(value: &'a Value, path: &str) -> &'a str {
+    value.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn metadata_of(value: &mut Value) -> &mut Map<String, Value> {
+    let Value::Object(fields) = value else {
+        // Bodies that are no objects were refused before.
+        unreachable!("objects are checked to be objects when they are decoded")
+    };
+    let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if !metadata.is_object() {
+        *metadata = Value::Object(Map::new());
+    }
+    match metadata {
+        Value::Object(metadata) => metadata,
+        _ => unreachable!("made an object just now"),
+    }
+}
+
+impl State {
+    /// Records who wrote which fields.
+    fn record(
+        &self,
+        version: &Version,
+        live: Option<&Value>,
+        new: &mut Value,
+        options: &Options,
+        part: Part,
+    ) {
+        let time = seconds(self.now());
+        let manager = Manager {
+            name: &options.manager,
+            api_version: &version.api_version,
+            subresource: part.subresource(),
+            time: &time,
+        };
+        track(live, new, &manager, version.checks.shape());
+    }
+
+    /// What a dry run answers: the object as it would be, with nothing stored.
+    fn pretended(&self, value: Value, live: Option<&Object>) -> Arc<Object> {
+        Arc::new(Object::pretended(
+            value,
+            live.map_or(self.store.revision(), |live| live.revision),
+            live.is_some(),
+        ))
+    }
+}
