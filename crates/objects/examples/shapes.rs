@@ -86,8 +86,13 @@ impl Document {
                 let metadata =
                     field == "metadata" && reference(schema).is_some_and(|name| name.ends_with("ObjectMeta"));
                 let described = if metadata { "@".to_owned() } else { self.describe(schema) };
+                let required = definition["required"]
+                    .as_array()
+                    .is_some_and(|names| names.iter().any(|name| name == field));
+                // The server's own types always hold these, if only as null.
+                let always = if required && !metadata && !described.is_empty() { "^" } else { "" };
                 if !described.is_empty() {
-                    line.push_str(&format!(" {field}:{described}"));
+                    line.push_str(&format!(" {field}:{always}{described}"));
                 }
             }
         }

@@ -31,6 +31,13 @@ impl Path {
         mark
     }
 
+    /// Goes a step that is already written as it is shown.
+    pub(crate) fn step(&mut self, step: &str) -> usize {
+        let mark = self.0.len();
+        self.0.push_str(step);
+        mark
+    }
+
     /// Comes back.
     pub(crate) fn back(&mut self, mark: usize) {
         self.0.truncate(mark);

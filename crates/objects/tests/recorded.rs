@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use trainyard_objects::{Schema, error};
+use trainyard_objects::{Manager, Schema, Shape, apply, error, track};
 
 fn recorded(text: &str) -> (Schema, Vec<Value>) {
     let recorded: Value = serde_json::from_str(text).unwrap();
@@ -89,4 +89,95 @@ fn what_was_wrong_before_is_let_through_as_recorded() {
     let (schema, cases) = recorded(include_str!("recorded/ratcheting.json"));
     let differences = replay(&schema, &cases, thing);
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
+}
+
+/// The lives of some objects: what was sent and what came of it, with `managedFields` to the letter.
+#[test]
+fn fields_are_owned_and_merged_as_recorded() {
+    let recorded: Value = serde_json::from_str(include_str!("recorded/ownership.json")).unwrap();
+    let things = Schema::compile(&recorded["schema"]).unwrap();
+    let mut differences = Vec::new();
+    for life in recorded["lives"].as_array().unwrap() {
+        let (group, kind) = (life["group"].as_str().unwrap(), life["kind"].as_str().unwrap());
+        let shape = if kind == "Thing" { things.shape().clone() } else { Shape::builtin(group, kind) };
+        let mut live: Option<Value> = None;
+        for (number, step) in life["steps"].as_array().unwrap().iter().enumerate() {
+            let at = format!("{kind}, step {number} ({} by {})", step["op"], step["manager"]);
+            match step.get("result") {
+                Some(theirs) => {
+                    let ours = replayed(step, live.as_ref(), theirs, &shape, kind, &things);
+                    if ours != *theirs {
+                        differences.push(format!("{at}\n  ours:   {ours}\n  theirs: {theirs}"));
+                    }
+                    live = Some(theirs.clone());
+                }
+                None => {
+                    let theirs = step["refused"].as_str().unwrap();
+                    if step["op"] != "apply" || theirs.contains("is invalid") {
+                        continue;
+                    }
+                    let manager = manager(step, "2020-01-01T00:00:00Z", &step["body"]);
+                    let force = step["force"] == true;
+                    let ours = apply(live.as_ref(), &step["body"], &manager, force, &shape);
+                    let ours = ours.map_or_else(|error| error.to_string(), |object| object.to_string());
+                    if ours != theirs {
+                        differences.push(format!("{at}\n  ours:   {ours}\n  theirs: {theirs}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
+}
+
+fn manager<'a>(step: &'a Value, time: &'a str, object: &'a Value) -> Manager<'a> {
+    Manager {
+        name: step["manager"].as_str().unwrap(),
+        api_version: object["apiVersion"].as_str().unwrap(),
+        subresource: step["subresource"].as_str().unwrap_or_default(),
+        time,
+    }
+}
+
+fn replayed(
+    step: &Value,
+    live: Option<&Value>,
+    theirs: &Value,
+    shape: &Shape,
+    kind: &str,
+    things: &Schema,
+) -> Value {
+    // The time at which the request came is that of its entry, if it left one.
+    let operation = if step["op"] == "apply" { "Apply" } else { "Update" };
+    let time = theirs["metadata"]["managedFields"].as_array().into_iter().flatten().find(|entry| {
+        entry["manager"] == step["manager"]
+            && entry["operation"] == operation
+            && entry.get("subresource") == step.get("subresource")
+    });
+    let time = time.and_then(|entry| entry["time"].as_str()).unwrap_or("2050-01-01T00:00:00Z");
+    let manager = manager(step, time, theirs);
+    if operation == "Apply" {
+        let mut ours = apply(live, &step["body"], &manager, step["force"] == true, shape).unwrap();
+        if kind == "Thing" {
+            things.default(&mut ours);
+        } else {
+            // Built-in kinds have defaults of their own: only the ownership is compared.
+            let owned = ours["metadata"]["managedFields"].take();
+            ours = theirs.clone();
+            ours["metadata"]["managedFields"] = owned;
+        }
+        return ours;
+    }
+    // What was stored, with the ownership that the request brought.
+    let mut new = theirs.clone();
+    let brought = match step.get("sent") {
+        Some(sent) => Some(sent),
+        None => live.and_then(|live| live["metadata"].get("managedFields")),
+    };
+    match brought {
+        Some(brought) => new["metadata"]["managedFields"] = brought.clone(),
+        None => drop(new["metadata"].as_object_mut().unwrap().remove("managedFields")),
+    }
+    track(live, &mut new, &manager, shape);
+    new
 }

@@ -1,5 +1,7 @@
 //! What differs between two objects, and what an object says, as sets of fields.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value};
 
 use super::fields::{Fields, place};
@@ -29,11 +31,9 @@ pub(super) struct Difference {
 
 /// Compares two objects, leaving out what nobody owns.
 pub(super) fn compare(old: Option<&Value>, new: &Value, shape: &Shape) -> Difference {
-    let empty = Value::Object(Map::new());
-    let old = old.unwrap_or(&empty);
     let at = shape.root();
     let mut difference = Difference::default();
-    for (name, old, new) in zipped(old.as_object(), new.as_object()) {
+    for (name, old, new) in zipped(old.and_then(Value::as_object), new.as_object()) {
         match name {
             "apiVersion" | "kind" => {}
             "metadata" => {
@@ -51,12 +51,7 @@ pub(super) fn compare(old: Option<&Value>, new: &Value, shape: &Shape) -> Differ
                 );
             }
             _ => {
-                // The parts of a built-in kind are there even when they are empty.
-                let old = if shape.is_builtin() && new.is_some_and(Value::is_object) {
-                    old.or(Some(&empty))
-                } else {
-                    old
-                };
+                let old = old.or_else(|| absent(at, name, new));
                 difference.put(field_step(name), between(old, new, at.field(name)));
             }
         }
@@ -208,10 +203,22 @@ fn between(old: Option<&Value>, new: Option<&Value>, at: At<'_>) -> Places {
 
 fn between_maps(old: Option<&Value>, new: Option<&Value>, at: At<'_>, modified: bool) -> Places {
     let mut difference = Difference::default();
-    for (name, old, new) in zipped(old.and_then(Value::as_object), new.and_then(Value::as_object)) {
-        difference.put(field_step(name), between(old, new, at.field(name)));
+    for (name, old_field, new) in zipped(old.and_then(Value::as_object), new.and_then(Value::as_object)) {
+        let old_field = old_field.or_else(|| old.and_then(|_| absent(at, name, new)));
+        difference.put(field_step(name), between(old_field, new, at.field(name)));
     }
     difference.into_places(old, new, modified)
+}
+
+/// What stands for a field that is not written but counts as there.
+fn absent(at: At<'_>, name: &str, new: Option<&Value>) -> Option<&'static Value> {
+    static EMPTY: LazyLock<Value> = LazyLock::new(|| Value::Object(Map::new()));
+    let stand_in = match new? {
+        Value::Object(_) => &*EMPTY,
+        Value::Array(_) => &Value::Null,
+        _ => return None,
+    };
+    at.is_always_there(name).then_some(stand_in)
 }
 
 /// `None` if some item cannot be told apart: then the list is one piece.

@@ -110,11 +110,12 @@ pub(super) fn read(object: &Value) -> Option<Vec<Entry>> {
     entries.filter(|entries| !entries.is_empty())
 }
 
-/// Whether the object asks for its ownership to be forgotten: `[]`, or one empty entry.
-pub(super) fn is_reset(object: &Value) -> bool {
+/// Whether the object asks for its ownership to be forgotten: by one empty entry or, in built-in kinds, by none. (In a
+/// custom resource, the server cannot tell an empty list from an absent one.)
+pub(super) fn is_reset(object: &Value, builtin: bool) -> bool {
     match object.get("metadata").and_then(|metadata| metadata.get("managedFields")) {
         Some(Value::Array(entries)) => match entries.as_slice() {
-            [] => true,
+            [] => builtin,
             [Value::Object(entry)] => entry.is_empty(),
             _ => false,
         },

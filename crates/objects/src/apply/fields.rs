@@ -113,7 +113,8 @@ pub(super) fn paths(set: &Fields) -> Vec<String> {
     result
 }
 
-fn shown(step: &str) -> String {
+/// A step as messages show it.
+pub(super) fn shown(step: &str) -> String {
     match step.split_once(':') {
         Some(("f", name)) => format!(".{name}"),
         Some(("v", value)) => format!("[={value}]"),

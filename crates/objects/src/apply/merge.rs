@@ -2,46 +2,60 @@
 
 use serde_json::{Map, Value};
 
-use super::ApplyError;
 use super::compare::{field_step, item_step};
-use super::fields::{Fields, is_member};
+use super::fields::{self, Fields, is_member};
+use crate::path::Path;
 use crate::shape::{At, ListType};
 
+/// An intent with a list whose items cannot be told apart: where, and why.
+#[derive(Debug)]
+pub(super) struct Unmergeable(pub(super) String);
+
 /// The live value with the intent laid over it.
-pub(super) fn merged(live: &Value, intent: &Value, at: At<'_>) -> Result<Value, ApplyError> {
+pub(super) fn merged(
+    live: &Value,
+    intent: &Value,
+    at: At<'_>,
+    path: &mut Path,
+) -> Result<Value, Unmergeable> {
     match (live, intent) {
         (Value::Object(live), Value::Object(intent)) if !at.is_atomic_map() => {
             let mut result = live.clone();
             for (name, value) in intent {
+                let mark = path.field(name);
                 let value = match live.get(name) {
-                    Some(existing) => merged(existing, value, at.field(name))?,
-                    None => checked(value, at.field(name))?,
+                    Some(existing) => merged(existing, value, at.field(name), path)?,
+                    None => checked(value, at.field(name), path)?,
                 };
+                path.back(mark);
                 result.insert(name.clone(), value);
             }
             Ok(Value::Object(result))
         }
         (Value::Array(live), Value::Array(intent)) if *at.list() != ListType::Atomic => {
-            merged_lists(live, intent, at).map(Value::Array)
+            merged_lists(live, intent, at, path).map(Value::Array)
         }
         // Nothing is said about what is below.
         (Value::Object(_) | Value::Array(_), Value::Null) => Ok(live.clone()),
-        (_, intent) => checked(intent, at),
+        (_, intent) => checked(intent, at, path),
     }
 }
 
 /// A value that is all new, once its lists are known to be mergeable.
-fn checked(value: &Value, at: At<'_>) -> Result<Value, ApplyError> {
+fn checked(value: &Value, at: At<'_>, path: &mut Path) -> Result<Value, Unmergeable> {
     match value {
         Value::Object(fields) if !at.is_atomic_map() => {
             for (name, value) in fields {
-                checked(value, at.field(name))?;
+                let mark = path.field(name);
+                checked(value, at.field(name), path)?;
+                path.back(mark);
             }
         }
         Value::Array(items) if *at.list() != ListType::Atomic => {
-            steps(items, at)?;
-            for item in items {
-                checked(item, at.item())?;
+            for (item, step) in items.iter().zip(steps(items, at, path)?) {
+                let mark = path.step(&fields::shown(&step));
+                checked(item, at.item(), path)?;
+                path.back(mark);
             }
         }
         _ => {}
@@ -50,16 +64,26 @@ fn checked(value: &Value, at: At<'_>) -> Result<Value, ApplyError> {
 }
 
 /// Items of the intent come in its order; items that only the live list has stay where they are among the others.
-fn merged_lists(live: &[Value], intent: &[Value], at: At<'_>) -> Result<Vec<Value>, ApplyError> {
-    let wanted = steps(intent, at)?;
+fn merged_lists(
+    live: &[Value],
+    intent: &[Value],
+    at: At<'_>,
+    path: &mut Path,
+) -> Result<Vec<Value>, Unmergeable> {
+    let wanted = steps(intent, at, path)?;
     let existing: Vec<Option<String>> = live.iter().map(|item| item_step(at.list(), item)).collect();
-    let position = |step: &String| existing.iter().position(|other| other.as_ref() == Some(step));
-    let item = |index: usize| match position(&wanted[index]) {
-        Some(before) => merged(&live[before], &intent[index], at.item()),
-        None => checked(&intent[index], at.item()),
-    };
+    let mut items = Vec::with_capacity(intent.len());
+    for (item, step) in intent.iter().zip(&wanted) {
+        let before = existing.iter().position(|other| other.as_ref() == Some(step));
+        let mark = path.step(&fields::shown(step));
+        items.push(match before {
+            Some(before) => merged(&live[before], item, at.item(), path)?,
+            None => checked(item, at.item(), path)?,
+        });
+        path.back(mark);
+    }
     let mut result = Vec::with_capacity(live.len().max(intent.len()));
-    let mut next = 0;
+    let mut items = items.into_iter().enumerate().peekable();
     for (index, step) in existing.iter().enumerate() {
         let Some(at_intent) = step.as_ref().and_then(|step| wanted.iter().position(|other| other == step))
         else {
@@ -67,34 +91,32 @@ fn merged_lists(live: &[Value], intent: &[Value], at: At<'_>) -> Result<Vec<Valu
             continue;
         };
         // Everything that the intent has up to this item, unless the intent has put it earlier.
-        while next <= at_intent {
-            result.push(item(next)?);
-            next += 1;
+        while let Some((_, item)) = items.next_if(|(index, _)| *index <= at_intent) {
+            result.push(item);
         }
     }
-    while next < wanted.len() {
-        result.push(item(next)?);
-        next += 1;
-    }
+    result.extend(items.map(|(_, item)| item));
     Ok(result)
 }
 
-fn steps(items: &[Value], at: At<'_>) -> Result<Vec<String>, ApplyError> {
+fn steps(items: &[Value], at: At<'_>, path: &Path) -> Result<Vec<String>, Unmergeable> {
     let mut steps: Vec<String> = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
         let Some(step) = item_step(at.list(), item) else {
-            let keys = match at.list() {
-                ListType::Map(keys) => {
-                    keys.iter().map(|key| key.name.as_str()).collect::<Vec<_>>().join(", ")
-                }
-                ListType::Atomic | ListType::Set => String::new(),
+            let keys: Vec<&str> = match at.list() {
+                ListType::Map(keys) => keys.iter().map(|key| key.name.as_str()).collect(),
+                ListType::Atomic | ListType::Set => Vec::new(),
             };
-            return Err(ApplyError::Malformed(format!(
-                "element {index}: associative list with keys has an element that omits key field \"{keys}\""
+            let keys = Value::from(keys);
+            return Err(Unmergeable(format!(
+                ".{}: element {index}: associative list with keys has an element that omits all key fields {keys} (and \
+                 doesn't have default values for any key fields)",
+                path.as_str()
             )));
         };
         if steps.contains(&step) {
-            return Err(ApplyError::Malformed(format!("duplicate entries for key [{}]", &step[2..])));
+            let key = fields::shown(&step);
+            return Err(Unmergeable(format!(".{}: duplicate entries for key {key}", path.as_str())));
         }
         steps.push(step);
     }

@@ -15,7 +15,9 @@ use serde_json::{Map, Value, json};
 
 use self::entries::{Entry, Operation};
 use self::fields::Fields;
+use self::merge::Unmergeable;
 use crate::Shape;
+use crate::path::Path;
 
 /// The annotation in which client-side apply keeps what was applied last.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -48,7 +50,8 @@ pub enum ApplyError {
     /// Others own some of the fields with other values: 409 Conflict, unless forced. Each is a cause
     /// `FieldManagerConflict` with the message `conflict with {manager}` and the path as its field.
     Conflicts(Vec<Conflict>),
-    /// The intent cannot be merged: 400 BadRequest.
+    /// The intent cannot be merged, because a list has the same item twice or items without their keys: 500, as the real
+    /// server answers.
     Malformed(String),
 }
 
@@ -119,7 +122,8 @@ fn try_apply(
     {
         others.extend(first_owner(live, manager, shape));
     }
-    let mut result = merge::merged(&before, &intent, shape.root())?;
+    let mut result = merge::merged(&before, &intent, shape.root(), &mut Path::default())
+        .map_err(|error| ApplyError::Malformed(unmergeable(&intent, error)))?;
 
     let own = compare::fields_of(&intent, shape);
     let last = others
@@ -130,6 +134,10 @@ fn try_apply(
         let mut owned = own.clone();
         for entry in &others {
             fields::add(&mut owned, &entry.fields);
+        }
+        // What makes it this object stays, whoever names it.
+        for name in ["apiVersion", "kind", "metadata"] {
+            owned.entry(compare::field_step(name)).or_insert_with(|| json!({}));
         }
         merge::prune(&mut result, &last.fields, Some(&owned), shape.root());
     }
@@ -146,11 +154,9 @@ fn try_apply(
         fields::subtract(&mut entry.fields, &difference.gone);
     }
     let mut entry = Entry::new(manager, Operation::Apply, own);
-    if let Some(last) = last
-        && result == before
-        && last.fields == entry.fields
-    {
-        entry.time = last.time;
+    if result == before {
+        // Time is when the object was changed last; who only agrees has none.
+        entry.time = last.and_then(|last| last.time);
     }
     others.push(entry);
     entries::write(&mut result, others);
@@ -159,13 +165,14 @@ fn try_apply(
 
 /// Records in `new` that what changed since `live` now belongs to `manager`.
 ///
-/// `new` is the object as it will be stored, with the `managedFields` that the request brought: none or unreadable ones
-/// mean those of the live object, `[]` or `[{}]` that ownership is forgotten. A write to a subresource cannot change them.
+/// `new` is the object as the request made it, with defaults but before the server's own changes to it (admission, status of
+/// a new object), which belong to nobody. It comes with the `managedFields` that the request brought: none or unreadable ones
+/// mean those of the live object, `[{}]` (for built-in kinds also `[]`) that ownership is forgotten. A write to a subresource cannot change them.
 pub fn track(live: Option<&Value>, new: &mut Value, manager: &Manager<'_>, shape: &Shape) {
     let live_entries = || live.and_then(entries::read).unwrap_or_default();
     let mut known = if !manager.subresource.is_empty() {
         live_entries()
-    } else if entries::is_reset(new) {
+    } else if entries::is_reset(new, shape.is_builtin()) {
         Vec::new()
     } else {
         entries::read(new).unwrap_or_else(live_entries)
@@ -188,6 +195,18 @@ pub fn track(live: Option<&Value>, new: &mut Value, manager: &Manager<'_>, shape
         entries::cap(&mut known);
     }
     entries::write(new, known);
+}
+
+fn unmergeable(intent: &Value, Unmergeable(why): Unmergeable) -> String {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let metadata = |name: &str| text(intent.get("metadata").and_then(|metadata| metadata.get(name)));
+    format!(
+        "failed to create typed patch object ({}/{}; {}, Kind={}): {why}",
+        metadata("namespace"),
+        metadata("name"),
+        text(intent.get("apiVersion")),
+        text(intent.get("kind"))
+    )
 }
 
 /// An object that nobody owned until now belongs to whoever came before.

@@ -429,6 +429,7 @@ fn shape_of(nodes: &[Node], root: NodeId) -> Shape {
             items: node.items,
             list: node.list.clone(),
             atomic: node.atomic_map,
+            always: Vec::new(),
             open: node.additional.schema().is_some(),
             patch: shape::PatchStrategy::default(),
         })

@@ -12,6 +12,7 @@
 //! | `x:[]Type` | a list that is one piece, except for strategic merge patches |
 //! | `x:<>` | a set |
 //! | `x:!`, or `!` alone | one piece |
+//! | `^` before these | always there in the server's own types, if only as null |
 //! | `~key`, `~` | merged by a strategic merge patch: by that key, or as a set |
 //! | `~!` | a strategic merge patch expects `$retainKeys` here |
 
@@ -64,8 +65,11 @@ fn read() -> Table {
             let Some((field, signs)) = field.split_once(':') else { continue };
             let child = match signs {
                 "@" => metadata,
-                _ => child(&mut nodes, &types, plain, signs),
+                _ => child(&mut nodes, &types, plain, signs.trim_start_matches('^')),
             };
+            if signs.starts_with('^') {
+                nodes[id].always.push(field.to_owned());
+            }
             nodes[id].fields.insert(field.to_owned(), child);
         }
     }
@@ -130,6 +134,7 @@ mod tests {
         let ListType::Map(keys) = ports.list() else { panic!("{ports:?}") };
         assert_eq!(keys[1], ListKey { name: "protocol".to_owned(), default: Some("TCP".into()) });
         assert_eq!(ports.patch().and_then(|patch| patch.key.as_deref()), Some("containerPort"));
+        assert!(pod.root().field("spec").is_always_there("containers"));
         assert!(pod.root().field("spec").field("nodeSelector").is_atomic_map());
         assert_eq!(*pod.root().field("spec").field("tolerations").list(), ListType::Atomic);
         let volumes = pod.root().field("spec").field("volumes").patch().unwrap();
@@ -149,7 +154,7 @@ mod tests {
         for line in TABLE.lines() {
             for field in line.split(' ').skip(1) {
                 let Some((_, signs)) = field.split_once(':') else { continue };
-                let form = signs.split('~').next().unwrap_or_default();
+                let form = signs.trim_start_matches('^').split('~').next().unwrap_or_default();
                 let name = form.rsplit([']', '}', '>']).next().unwrap_or_default();
                 assert!(matches!(name, "" | "!" | "@") || names.contains(&name), "{line}");
             }

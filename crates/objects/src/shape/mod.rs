@@ -58,6 +58,8 @@ pub(crate) struct Node {
     pub(crate) items: Option<usize>,
     pub(crate) list: ListType,
     pub(crate) atomic: bool,
+    /// Fields that an object of this type has even where they are not written.
+    pub(crate) always: Vec<String>,
     /// Its keys are data (labels), not fields of a type.
     pub(crate) open: bool,
     pub(crate) patch: PatchStrategy,
@@ -80,6 +82,7 @@ impl Shape {
         At { shape: self, node: Some(self.root) }
     }
 
+    /// Whether this is the shape of a built-in kind.
     pub(crate) fn is_builtin(&self) -> bool {
         self.builtin
     }
@@ -118,6 +121,17 @@ impl<'a> At<'a> {
         match self.node() {
             Some(node) => node.fields.contains_key(name) || (self.shape.builtin && !node.open),
             None => self.shape.builtin,
+        }
+    }
+
+    /// Whether the field counts as there even where it is not written: the server's own types hold some parts always.
+    pub(crate) fn is_always_there(self, name: &str) -> bool {
+        let root = self.node == Some(self.shape.root);
+        match self.node() {
+            Some(node) if node.always.iter().any(|always| always == name) => true,
+            // The parts of a built-in kind, but not its maps.
+            Some(_) => root && self.shape.builtin && !self.field(name).node().is_some_and(|part| part.open),
+            None => false,
         }
     }
 
