@@ -129,19 +129,11 @@ pub(crate) fn validate(metadata: &Value, old: Option<&Value>) -> Vec<FieldError>
         errors.push(FieldError::too_long("metadata.annotations", 262_144));
     }
     for finalizer in list(metadata, "finalizers").filter_map(Value::as_str) {
-        let wrong = names::label_key(finalizer);
-        if wrong.is_empty() {
-            if !finalizer.contains('/')
-                && !["orphan", "foregroundDeletion", "kubernetes"].contains(&finalizer)
-            {
-                let why = "name is neither a standard finalizer name nor is it fully qualified";
-                errors.push(FieldError::invalid("metadata.finalizers", finalizer, why));
-            }
-        } else {
-            errors.extend(
-                wrong.into_iter().map(|why| FieldError::invalid("metadata.finalizers", finalizer, why)),
-            );
-        }
+        errors.extend(
+            names::label_key(finalizer)
+                .into_iter()
+                .map(|why| FieldError::invalid("metadata.finalizers", finalizer, why)),
+        );
     }
     errors.extend(owners(metadata));
     if let Some(old) = old {
