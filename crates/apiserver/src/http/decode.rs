@@ -6,6 +6,7 @@ use super::Incoming;
 use crate::error::{ApiError, Result};
 use crate::write::Patch;
 
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const UNKNOWN: &str = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml";
 
 /// The media type of a body, without its parameters.
@@ -17,6 +18,11 @@ pub(super) fn media(incoming: &Incoming) -> &str {
 pub(super) fn object(incoming: &Incoming) -> Result<Value> {
     match media(incoming) {
         "" | "application/json" | "*/*" => json(&incoming.body),
+        PROTOBUF => super::protobuf::object(&incoming.body).ok_or_else(|| {
+            ApiError::unsupported(
+                "this protobuf body cannot be read here - accepted media types include: application/json, application/yaml",
+            )
+        }),
         "application/yaml" | "application/x-yaml" | "text/yaml" => yaml(&incoming.body),
         _ => Err(ApiError::unsupported(UNKNOWN)),
     }

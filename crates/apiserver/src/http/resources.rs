@@ -377,13 +377,7 @@ fn delete_options(incoming: &Incoming) -> Result<DeleteOptions> {
     if incoming.body.is_empty() {
         return Ok(options);
     }
-    let body = if decode::media(incoming) == "application/vnd.kubernetes.protobuf" {
-        super::protobuf::delete_options(&incoming.body).ok_or_else(|| {
-            ApiError::bad_request("the protobuf body cannot be read as DeleteOptions: send JSON")
-        })?
-    } else {
-        decode::object(incoming)?
-    };
+    let body = decode::object(incoming)?;
     if let Some(kind) = body.get("kind").and_then(Value::as_str)
         && kind != "DeleteOptions"
     {

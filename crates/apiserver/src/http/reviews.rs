@@ -4,7 +4,7 @@ use http::{Method, Response};
 use serde_json::{Value, json};
 
 use super::query::Place;
-use super::{Incoming, decode, protobuf};
+use super::{Incoming, decode};
 use crate::body::Body;
 use crate::error::{ApiError, Result};
 
@@ -30,12 +30,7 @@ pub(super) fn answer(place: &Place, incoming: &Incoming) -> Result<Option<Respon
 }
 
 fn access(incoming: &Incoming) -> Result<Value> {
-    let spec = if decode::media(incoming) == "application/vnd.kubernetes.protobuf" {
-        protobuf::access_review(&incoming.body)
-            .ok_or_else(|| ApiError::bad_request("the protobuf body cannot be read: send JSON"))?
-    } else {
-        decode::object(incoming)?["spec"].clone()
-    };
+    let spec = decode::object(incoming)?["spec"].clone();
     if spec.get("resourceAttributes").is_none() && spec.get("nonResourceAttributes").is_none() {
         return Err(ApiError::new(
             422,
@@ -51,10 +46,7 @@ fn access(incoming: &Incoming) -> Result<Value> {
 }
 
 fn rules(incoming: &Incoming) -> Result<Value> {
-    let namespace = match decode::media(incoming) {
-        "application/vnd.kubernetes.protobuf" => Value::Null,
-        _ => decode::object(incoming)?["spec"]["namespace"].clone(),
-    };
+    let namespace = decode::object(incoming)?["spec"]["namespace"].clone();
     Ok(json!({
         "kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {"creationTimestamp": null},
         "spec": {"namespace": namespace},

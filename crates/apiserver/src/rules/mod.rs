@@ -44,7 +44,7 @@ pub(crate) fn prepare_update(
     old: &Value,
 ) -> Result<()> {
     match kind.builtin() {
-        Some(Builtin::Pod) if part == Part::Main => pods::defaults(new),
+        Some(Builtin::Pod) if part == Part::Main => pods::prepare_change(new, old),
         Some(Builtin::Service) => services::prepare(state, new, Some(old)),
         Some(Builtin::Definition) => definitions::prepare(state, new, Some(old)),
         Some(builtin) if part == Part::Main => others::prepare(builtin, new, Some(old)),

@@ -31,6 +31,18 @@ pub(super) fn prepare(state: &State, pod: &mut Value) -> Result<()> {
     Ok(())
 }
 
+/// A changed pod: what was decided when it was made stays.
+pub(super) fn prepare_change(pod: &mut Value, old: &Value) {
+    defaults(pod);
+    let spec = object(pod, "spec");
+    for key in ["priority", "preemptionPolicy"] {
+        if let Some(value) = old["spec"].get(key) {
+            default(spec, key, value.clone());
+        }
+    }
+    tolerations(spec);
+}
+
 /// A pod stays for five minutes on a node that is unwell.
 fn tolerations(spec: &mut Value) {
     let tolerated = |key: &str| {
@@ -56,7 +68,7 @@ fn tolerations(spec: &mut Value) {
 }
 
 /// Everything that a pod's spec says without having been told.
-pub(super) fn defaults(pod: &mut Value) {
+fn defaults(pod: &mut Value) {
     let spec = object(pod, "spec");
     default(spec, "restartPolicy", "Always");
     default(spec, "dnsPolicy", "ClusterFirst");

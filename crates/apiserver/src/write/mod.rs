@@ -64,6 +64,8 @@ pub(crate) enum Part {
     Status,
     /// `namespaces/finalize`.
     Finalize,
+    /// The whole object, through its `scale`.
+    Scale,
 }
 
 impl Part {
@@ -72,6 +74,7 @@ impl Part {
             Self::Main => "",
             Self::Status => "status",
             Self::Finalize => "finalize",
+            Self::Scale => "scale",
         }
     }
 }

@@ -56,7 +56,7 @@ impl State {
                 set(&mut new, &["metadata".to_owned(), key.to_owned()], wanted.into());
             }
         }
-        let written = self.replace(kind, version, &live, Part::Main, new, options, None)?;
+        let written = self.replace(kind, version, &live, Part::Scale, new, options, None)?;
         view(scale, &written.object)
     }
 

@@ -96,7 +96,7 @@ impl State {
         let name = &*live.facts.name;
         let wrong = match part {
             Part::Status => self.wrong_with_status(kind, version, &new, &old),
-            Part::Main | Part::Finalize => self.wrong_with(kind, version, &new, Some(&old)),
+            Part::Main | Part::Finalize | Part::Scale => self.wrong_with(kind, version, &new, Some(&old)),
         };
         if !wrong.is_empty() {
             return Err(ApiError::invalid(&kind.group, &kind.kind, name, &wrong));
@@ -208,7 +208,7 @@ fn keep_ours(new: &mut Value, old: &Value) {
 /// The old object with the part of the new one that the request may change.
 fn parts(kind: &Kind, version: &Version, part: Part, mut new: Value, old: &Value) -> Value {
     match part {
-        Part::Main => {
+        Part::Main | Part::Scale => {
             if version.has_status
                 && let Some(fields) = new.as_object_mut()
             {
