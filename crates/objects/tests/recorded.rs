@@ -65,10 +65,10 @@ fn replay(schema: &Schema, cases: &[Value], stored: impl Fn(&Value) -> Value) ->
                 }
             }
             (Some(refused), Ok(_)) => {
-                differences.push(format!("{}\n  accepted, theirs: {refused}", case["spec"]))
+                differences.push(format!("{}\n  accepted, theirs: {refused}", case["spec"]));
             }
             (None, Err(ours)) => {
-                differences.push(format!("{}\n  ours: {}, theirs: accepted", case["spec"], shown(&ours)))
+                differences.push(format!("{}\n  ours: {}, theirs: accepted", case["spec"], shown(&ours)));
             }
         }
     }
@@ -103,27 +103,18 @@ fn fields_are_owned_and_merged_as_recorded() {
         let mut live: Option<Value> = None;
         for (number, step) in life["steps"].as_array().unwrap().iter().enumerate() {
             let at = format!("{kind}, step {number} ({} by {})", step["op"], step["manager"]);
-            match step.get("result") {
-                Some(theirs) => {
-                    let ours = replayed(step, live.as_ref(), theirs, &shape, kind, &things);
-                    if ours != *theirs {
-                        differences.push(format!("{at}\n  ours:   {ours}\n  theirs: {theirs}"));
-                    }
-                    live = Some(theirs.clone());
-                }
-                None => {
-                    let theirs = step["refused"].as_str().unwrap();
-                    if step["op"] != "apply" || theirs.contains("is invalid") {
-                        continue;
-                    }
-                    let manager = manager(step, "2020-01-01T00:00:00Z", &step["body"]);
-                    let force = step["force"] == true;
-                    let ours = apply(live.as_ref(), &step["body"], &manager, force, &shape);
-                    let ours = ours.map_or_else(|error| error.to_string(), |object| object.to_string());
-                    if ours != theirs {
-                        differences.push(format!("{at}\n  ours:   {ours}\n  theirs: {theirs}"));
-                    }
-                }
+            let (ours, theirs) = if let Some(theirs) = step.get("result") {
+                let ours = replayed(step, live.as_ref(), theirs, &shape, kind, &things);
+                live = Some(theirs.clone());
+                (ours.to_string(), theirs.to_string())
+            } else {
+                let theirs = step["refused"].as_str().unwrap();
+                let manager = manager(step, "2020-01-01T00:00:00Z", &step["body"]);
+                let ours = apply(live.as_ref(), &step["body"], &manager, step["force"] == true, &shape);
+                (ours.map_or_else(|error| error.to_string(), |object| object.to_string()), theirs.to_owned())
+            };
+            if ours != theirs {
+                differences.push(format!("{at}\n  ours:   {ours}\n  theirs: {theirs}"));
             }
         }
     }

@@ -58,10 +58,12 @@ impl Entry {
     pub(super) fn shown(&self) -> String {
         let mut text = crate::error::quoted(&self.manager);
         if !self.subresource.is_empty() {
-            text.push_str(&format!(" with subresource {}", crate::error::quoted(&self.subresource)));
+            text.push_str(" with subresource ");
+            text.push_str(&crate::error::quoted(&self.subresource));
         }
         if self.operation == Operation::Update {
-            text.push_str(&format!(" using {}", self.api_version));
+            text.push_str(" using ");
+            text.push_str(&self.api_version);
         }
         text
     }
@@ -173,16 +175,13 @@ pub(super) fn cap(entries: &mut Vec<Entry>) {
                 && entry.api_version == oldest.api_version
                 && entry.subresource == oldest.subresource
         });
-        match ancient {
-            Some(ancient) => {
-                fields::add(&mut ancient.fields, &oldest.fields);
-                ancient.time = ancient.time.take().max(oldest.time);
-            }
-            None => {
-                oldest.manager = ANCIENT.to_owned();
-                entries.push(oldest);
-                // Renaming does not make fewer; go on with the next one.
-            }
+        if let Some(ancient) = ancient {
+            fields::add(&mut ancient.fields, &oldest.fields);
+            ancient.time = ancient.time.take().max(oldest.time);
+        } else {
+            // Renaming does not make them fewer, but gives the next one somewhere to go.
+            ANCIENT.clone_into(&mut oldest.manager);
+            entries.push(oldest);
         }
     }
 }

@@ -100,7 +100,7 @@ fn apply(document: &mut Value, operation: &Value) -> Result<(), String> {
                 .map_err(|p| missing(p, "doc is missing from path", given_from))?;
             let copied = match from.get_mut(document).map(|found| found.clone()) {
                 Some(found) => found,
-                None if from.parent(document).is_some_and(|parent| parent.is_object()) => Value::Null,
+                None if from.parent(document).is_some_and(Value::is_object) => Value::Null,
                 None => {
                     return Err(format!(
                         "error in copy for from: '{given_from}': Unable to access invalid index: {}: invalid index \

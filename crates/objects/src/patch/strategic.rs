@@ -52,12 +52,11 @@ fn object(
             (Some(Value::Object(existing)), Value::Object(patch)) => {
                 Value::Object(object(existing, patch, place)?)
             }
-            (None, Value::Object(patch)) => Value::Object(object(Map::new(), patch, place)?),
             (Some(Value::Array(existing)), Value::Array(patch)) => {
                 Value::Array(list(existing, patch, place)?)
             }
             (None, Value::Array(patch)) => Value::Array(list(Vec::new(), patch, place)?),
-            // Another form, or a plain value: replaced.
+            // Nothing before, another form, or a plain value.
             (_, Value::Object(patch)) => Value::Object(object(Map::new(), patch, place)?),
             (_, other) => other.clone(),
         };
@@ -125,7 +124,7 @@ fn list(mut items: Vec<Value>, patch: &[Value], at: At<'_>) -> Result<Vec<Value>
 }
 
 /// What is named in the order comes in that order; what is not named keeps its place among the others.
-fn reorder(items: &mut Vec<Value>, order: &Value, at: At<'_>) -> Result<(), PatchError> {
+fn reorder(items: &mut [Value], order: &Value, at: At<'_>) -> Result<(), PatchError> {
     let Value::Array(order) = order else {
         return Err(PatchError::Malformed("invalid patch format of setElementOrder list".to_owned()));
     };

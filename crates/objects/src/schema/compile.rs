@@ -19,12 +19,12 @@ pub(super) fn compile(schema: &Value) -> Result<Schema, Vec<FieldError>> {
     let Compiler { mut nodes, mut errors } = compiler;
     look_below(&mut nodes);
     let shape = shape_of(&nodes, root);
-    let compiled = Schema { nodes, root, shape };
+    let schema = Schema { nodes, root, shape };
     if errors.is_empty() {
-        errors.extend(bad_defaults(&compiled, root, String::new()));
+        errors.extend(bad_defaults(&schema, root, String::new()));
     }
     if errors.is_empty() {
-        return Ok(compiled);
+        return Ok(schema);
     }
     errors.sort_by_cached_key(ToString::to_string);
     Err(errors)
@@ -73,7 +73,7 @@ impl Compiler {
             atomic_map: text("x-kubernetes-map-type") == "atomic",
             ..Node::default()
         };
-        node.checks = self.checks(schema, &structure, &path, level, depth);
+        node.checks = self.checks(schema, &structure, &path, depth);
         let below = |level: Level, other: Level| if level == Level::Condition { level } else { other };
         for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
             let path = format!("{path}properties[{name}].");
@@ -213,7 +213,6 @@ impl Compiler {
         schema: &Map<String, Value>,
         structure: &Structure,
         path: &str,
-        level: Level,
         depth: usize,
     ) -> Checks {
         let number = |name: &str| schema.get(name).and_then(Value::as_f64);
@@ -258,7 +257,6 @@ impl Compiler {
         let all_of = branches("allOf", false);
         let not = schema.get("not").filter(|not| not.is_object());
         let not = not.map(|not| self.node(not, format!("{path}not."), Level::Condition, depth + 1));
-        let _ = level;
         Checks {
             minimum: bound("minimum", "exclusiveMinimum"),
             maximum: bound("maximum", "exclusiveMaximum"),

@@ -13,6 +13,7 @@ use crate::shape::ListType;
 pub(super) type NodeId = usize;
 
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "what a schema says of a place are independent flags")]
 pub(super) struct Node {
     pub(super) kind: Kind,
     /// The `format` as written: some messages show it instead of the type.

@@ -386,7 +386,7 @@ fn twice(schema: &Schema, id: NodeId, value: &Value, path: &mut Path, errors: &m
             match &node.list {
                 ListType::Atomic => {}
                 ListType::Set => {
-                    repeated(items.iter(), path, errors, |item| item.clone());
+                    repeated(items.iter(), path, errors, Value::clone);
                 }
                 ListType::Map(keys) => {
                     let not_object = items.iter().position(|item| !(item.is_object() || item.is_null()));
