@@ -9,6 +9,7 @@
 #![expect(clippy::unwrap_used, reason = "a tool for maintainers may just stop")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use serde_json::Value;
 
@@ -92,7 +93,7 @@ impl Document {
                 // The server's own types always hold these, if only as null.
                 let always = if required && !metadata && !described.is_empty() { "^" } else { "" };
                 if !described.is_empty() {
-                    line.push_str(&format!(" {field}:{always}{described}"));
+                    let _ = write!(line, " {field}:{always}{described}");
                 }
             }
         }
@@ -117,7 +118,7 @@ impl Document {
         let key = schema["x-kubernetes-patch-merge-key"].as_str().unwrap_or_default();
         let mut patch = String::new();
         if strategy.contains("merge") {
-            patch.push_str(&format!("~{key}"));
+            let _ = write!(patch, "~{key}");
         }
         if strategy.contains("retainKeys") {
             patch.push_str("~!");
