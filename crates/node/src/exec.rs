@@ -1,18 +1,17 @@
 //! Commands run inside containers, for `kubectl exec` and for probes.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures::FutureExt;
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 use trainyard_apiserver::{ExecExit, ExecOptions, ExecSession, KubeletError};
@@ -82,18 +81,19 @@ async fn in_terminal(shim: &[String], door: &Door, options: &ExecOptions) -> io:
     command.stdin(theirs.try_clone()?).stdout(theirs.try_clone()?).stderr(theirs).kill_on_drop(true);
     let child = spawner::spawn(command).await?;
     rustix::io::ioctl_fionbio(&ours, true)?;
-    let terminal = Arc::new(AsyncFd::new(ours)?);
+    // A terminal is read and written like a pipe.
+    let screen = Screen(pipe::Receiver::from_owned_fd_unchecked(ours.try_clone()?)?);
+    let keyboard = Keyboard(pipe::Sender::from_owned_fd_unchecked(ours.try_clone()?)?);
     let (resize, mut sizes) = mpsc::channel::<(u16, u16)>(4);
-    let screen = terminal.clone();
     tokio::spawn(async move {
         while let Some((columns, rows)) = sizes.recv().await {
             let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-            let _ = tcsetwinsize(screen.get_ref().as_fd(), size);
+            let _ = tcsetwinsize(ours.as_fd(), size);
         }
     });
     Ok(ExecSession {
-        stdin: options.stdin.then(|| Box::new(Terminal(terminal.clone())) as Box<_>),
-        stdout: Some(Box::new(Terminal(terminal))),
+        stdin: if options.stdin { Some(Box::new(keyboard)) } else { None },
+        stdout: Some(Box::new(screen)),
         stderr: None,
         resize: Some(resize),
         exit: exit(child).boxed(),
@@ -111,50 +111,34 @@ async fn exit(mut child: Child) -> ExecExit {
     }
 }
 
-/// Our end of a terminal.
-struct Terminal(Arc<AsyncFd<OwnedFd>>);
+/// What a terminal shows.
+struct Screen(pipe::Receiver);
 
-impl AsyncRead for Terminal {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        loop {
-            let mut guard = ready!(self.0.poll_read_ready(context))?;
-            let mut bytes = [0; 4096];
-            let wanted = bytes.len().min(buffer.remaining());
-            let read = guard.try_io(|fd| rustix::io::read(fd.get_ref(), &mut bytes[..wanted]).map_err(io::Error::from));
-            match read {
-                Ok(Ok(length)) => {
-                    buffer.put_slice(&bytes[..length]);
-                    return Poll::Ready(Ok(()));
-                }
-                // The last process has closed the other end.
-                Ok(Err(error)) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
-                    return Poll::Ready(Ok(()));
-                }
-                Ok(Err(error)) => return Poll::Ready(Err(error)),
-                Err(_would_block) => {}
-            }
+impl AsyncRead for Screen {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match ready!(Pin::new(&mut self.0).poll_read(context, buffer)) {
+            // The last process has closed the other end.
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => Poll::Ready(Ok(())),
+            other => Poll::Ready(other),
         }
     }
 }
 
-impl AsyncWrite for Terminal {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        loop {
-            let mut guard = ready!(self.0.poll_write_ready(context))?;
-            let written = guard.try_io(|fd| rustix::io::write(fd.get_ref(), bytes).map_err(io::Error::from));
-            if let Ok(written) = written {
-                return Poll::Ready(written);
-            }
-        }
+/// What is typed into a terminal.
+struct Keyboard(pipe::Sender);
+
+impl AsyncWrite for Keyboard {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
     }
 
     /// The end of the input, as a terminal says it: Ctrl-D.
-    fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let _ = rustix::io::write(self.0.get_ref(), &[4]);
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let _ = ready!(Pin::new(&mut self.0).poll_write(context, &[4]));
         Poll::Ready(Ok(()))
     }
 }

@@ -119,6 +119,17 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Why limits on memory and CPU are not enforced, if they are not.
+    pub fn without_limits(&self) -> Option<&str> {
+        match &self.shared.cgroups {
+            Cgroups::None { why } => Some(why),
+            Cgroups::Separate { memory: None, .. } => Some("no control group for memory can be made by this user"),
+            Cgroups::Unified(_) | Cgroups::Separate { .. } => None,
+        }
+    }
+}
+
 impl Drop for Node {
     fn drop(&mut self) {
         // Shims end with the sockets to them, which belong to tasks of pods, which end when the desk is gone.

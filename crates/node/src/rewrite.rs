@@ -19,10 +19,6 @@ pub(crate) struct Rewrites {
 }
 
 impl Rewrites {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ports.is_empty() && self.paths.is_empty() && self.addresses.is_empty()
-    }
-
     /// The value of a variable.
     pub(crate) fn variable(&self, name: &str, value: &str) -> String {
         if name.to_ascii_uppercase().ends_with("PORT")

@@ -54,6 +54,8 @@ impl Task {
                     self.shared.notices.normal(&self.pod, Voice::Scheduler, "Scheduled", message);
                     return true;
                 }
+                // Another scheduler may have been faster, and may have chosen this node, too.
+                Err(kube::Error::Api(error)) if error.code == 409 => return self.is_bound_here().await,
                 Err(kube::Error::Api(error)) if (400..500).contains(&error.code) && error.code != 429 => {
                     tracing::debug!(pod = self.name(), "was not bound: {}", error.message);
                     return false;
@@ -65,6 +67,12 @@ impl Task {
                 }
             }
         }
+    }
+
+    async fn is_bound_here(&mut self) -> bool {
+        let Ok(Some(pod)) = self.api().get_opt(self.name()).await else { return false };
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+        node == Some(&self.shared.config.name) && pod.metadata.uid.as_deref() == Some(&self.uid)
     }
 
     fn current(&self) -> PodStatus {
