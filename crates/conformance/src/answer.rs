@@ -18,6 +18,7 @@ pub struct Answer {
     body: Value,
 }
 
+#[expect(clippy::return_self_not_must_use, reason = "checks are chained, and the last one is a statement")]
 impl Answer {
     pub(crate) fn new(asked: Asked, status: u16, headers: HeaderMap, text: String) -> Self {
         let body = serde_json::from_str(&text).unwrap_or(Value::Null);

@@ -1,5 +1,7 @@
 //! One case's place on the server: a namespace of its own, and short ways to ask.
 
+use std::fmt::Write as _;
+
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Value, json};
 
@@ -75,13 +77,13 @@ impl Sandbox {
     }
 
     /// PATCH with a merge patch.
-    pub async fn merge(&self, path: &str, patch: Value) -> Answer {
-        self.patch(path, "application/merge-patch+json", &patch.to_string()).await
+    pub async fn merge(&self, path: &str, changes: Value) -> Answer {
+        self.patch(path, "application/merge-patch+json", &changes.to_string()).await
     }
 
     /// PATCH with a strategic merge patch.
-    pub async fn strategic(&self, path: &str, patch: Value) -> Answer {
-        self.patch(path, "application/strategic-merge-patch+json", &patch.to_string()).await
+    pub async fn strategic(&self, path: &str, changes: Value) -> Answer {
+        self.patch(path, "application/strategic-merge-patch+json", &changes.to_string()).await
     }
 
     /// PATCH with a JSON patch.
@@ -200,7 +202,7 @@ fn escaped(query: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"=&,()!%.-_~:/".contains(&byte) {
             escaped.push(char::from(byte));
         } else {
-            escaped.push_str(&format!("%{byte:02X}"));
+            let _ = write!(escaped, "%{byte:02X}");
         }
     }
     escaped

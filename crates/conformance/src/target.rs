@@ -8,7 +8,7 @@ use crate::answer::Answer;
 use crate::watch::Watch;
 
 /// Longer than any answer takes: reaching it is a failure, not a delay.
-pub(crate) const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
+pub(crate) const LIMIT: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// One API server, however it is reached.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ impl Target {
         let bytes = match tokio::time::timeout(LIMIT, body.collect()).await {
             Ok(Ok(collected)) => collected.to_bytes(),
             Ok(Err(error)) => panic!("{asked}\nthe answer broke off: {error}"),
-            Err(_) => panic!("{asked}\nthe answer did not end"),
+            Err(late) => panic!("{asked}\nthe answer did not end: {late}"),
         };
         Answer::new(asked, parts.status.as_u16(), parts.headers, String::from_utf8_lossy(&bytes).into_owned())
     }
@@ -50,7 +50,7 @@ impl Target {
             return Ok(Watch::new(asked, response));
         }
         let (parts, body) = response.into_parts();
-        let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes).into_owned();
         Err(Answer::new(asked, parts.status.as_u16(), parts.headers, text))
     }
@@ -65,7 +65,7 @@ impl Target {
         match tokio::time::timeout(LIMIT, self.client.send(request)).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => panic!("{asked}\ngot no answer: {error}"),
-            Err(_) => panic!("{asked}\ngot no answer in {LIMIT:?}"),
+            Err(late) => panic!("{asked}\ngot no answer in {LIMIT:?}: {late}"),
         }
     }
 }

@@ -45,18 +45,15 @@ impl Watch {
     /// The next event, which must be of this kind and about the object of this name.
     pub async fn expect(&mut self, kind: &str, name: &str) -> Event {
         let event = self.next().await;
-        if event.kind != kind || event.object["metadata"]["name"] != name {
-            panic!("{}\nexpected: {kind} {name}", event.story);
-        }
+        let right = event.kind == kind && event.object["metadata"]["name"] == name;
+        assert!(right, "{}\nexpected: {kind} {name}", event.story);
         event
     }
 
     /// The next event must be a bookmark.
     pub async fn bookmark(&mut self) -> Event {
         let event = self.next().await;
-        if event.kind != "BOOKMARK" {
-            panic!("{}\nexpected: BOOKMARK", event.story);
-        }
+        assert!(event.kind == "BOOKMARK", "{}\nexpected: BOOKMARK", event.story);
         event
     }
 

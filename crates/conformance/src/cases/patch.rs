@@ -26,7 +26,7 @@ cases! { "patch":
     "json: more than 10,000 operations are refused" => json_too_many,
     "json: nothing of a patch that fails is kept" => json_atomic,
     "strategic: containers are merged by name" => strategic_containers,
-    "strategic: environment variables are merged by name" => strategic_env,
+    "strategic: ports of a service are merged by number" => strategic_ports,
     "strategic: $patch: delete removes an element" => strategic_delete,
     "strategic: $patch: replace replaces a list" => strategic_replace,
     "strategic: $deleteFromPrimitiveList removes from a set" => strategic_delete_primitive,
@@ -224,8 +224,7 @@ async fn json_atomic(s: Sandbox) {
     assert_eq!(s.get("configmaps/a").await.is(200).body(), made.body());
 }
 
-/// A pod of two containers, of which strategic patches change what a pod allows (metadata and images);
-/// everything else is shown by a dry-run create of nothing: so deployments stand in where more must change.
+/// A pod of two containers, of which an update may change the images.
 async fn two_containers(s: &Sandbox) {
     allow_pods(s).await;
     let mut object = pod("a");
@@ -241,58 +240,51 @@ async fn strategic_containers(s: Sandbox) {
     }));
 }
 
-/// A pod template keeps everything that a patch makes of it.
-async fn template(s: &Sandbox) {
+/// A service, whose ports are a list that is merged by `port` and may be changed in any way.
+async fn ports(s: &Sandbox) {
     let object = json!({
-        "apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "t"},
-        "template": {"metadata": {"labels": {"a": "1"}}, "spec": {
-            "containers": [
-                {"name": "one", "image": "i:1", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}], "args": ["x"]},
-                {"name": "two", "image": "i:1"},
-            ],
-            "volumes": [{"name": "v", "emptyDir": {}}],
-        }},
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "p", "labels": {"a": "1", "b": "2"}},
+        "spec": {
+            "selector": {"a": "1", "b": "2"},
+            "ports": [{"name": "one", "port": 81, "targetPort": 8081}, {"name": "two", "port": 82, "targetPort": 8082}],
+        },
     });
-    s.post("podtemplates", object).await.is(201);
+    s.post("services", object).await.is(201);
 }
 
-async fn strategic_env(s: Sandbox) {
-    template(&s).await;
-    let env = json!([{"name": "B", "value": "two"}, {"name": "C", "value": "3"}]);
-    let patch =
-        json!({"template": {"spec": {"containers": [{"name": "one", "env": env, "args": ["y", "z"]}]}}});
-    let patched = s.strategic("podtemplates/t", patch).await.is(200);
-    let one = &patched.body()["template"]["spec"]["containers"][0];
-    assert_eq!(one["args"], json!(["y", "z"]), "{}", patched.text());
-    let mut env: Vec<_> = one["env"].as_array().cloned().unwrap_or_default();
-    env.sort_by_key(|variable| variable["name"].to_string());
+async fn strategic_ports(s: Sandbox) {
+    ports(&s).await;
+    let changed = json!([{"port": 82, "targetPort": 9000}, {"name": "three", "port": 83}]);
+    let patched = s.strategic("services/p", json!({"spec": {"ports": changed}})).await.is(200);
+    let mut ports = patched.body()["spec"]["ports"].as_array().cloned().unwrap_or_default();
+    ports.sort_by_key(|port| port["port"].as_i64());
     let expected = [
-        json!({"name": "A", "value": "1"}),
-        json!({"name": "B", "value": "two"}),
-        json!({"name": "C", "value": "3"}),
+        json!({"name": "one", "port": 81, "targetPort": 8081, "protocol": "TCP"}),
+        json!({"name": "two", "port": 82, "targetPort": 9000, "protocol": "TCP"}),
+        json!({"name": "three", "port": 83, "targetPort": 83, "protocol": "TCP"}),
     ];
-    assert_eq!(env, expected, "{}", patched.text());
+    assert_eq!(ports, expected, "{}", patched.text());
 }
 
 async fn strategic_delete(s: Sandbox) {
-    template(&s).await;
-    let patch = json!({"template": {"spec": {
-        "containers": [{"name": "two", "$patch": "delete"}, {"name": "one", "env": [{"name": "A", "$patch": "delete"}]}],
-    }}});
-    s.strategic("podtemplates/t", patch).await.is(200).has(json!({
-        "template": {"spec": {"containers": [{"name": "one", "env": [{"name": "B"}]}]}},
-    }));
+    ports(&s).await;
+    let patch = json!({"spec": {"ports": [{"port": 81, "$patch": "delete"}]}});
+    s.strategic("services/p", patch)
+        .await
+        .is(200)
+        .has(json!({"spec": {"ports": [{"name": "two", "port": 82}]}}));
 }
 
 async fn strategic_replace(s: Sandbox) {
-    template(&s).await;
-    let patch = json!({"template": {"spec": {"containers": [{"$patch": "replace"}, {"name": "three", "image": "i:3"}]}}});
-    s.strategic("podtemplates/t", patch).await.is(200).has(json!({
-        "template": {"spec": {"containers": [{"name": "three", "image": "i:3", "env": null}]}},
-    }));
-    let patch = json!({"template": {"metadata": {"labels": {"$patch": "replace", "b": "2"}}}});
-    let patched = s.strategic("podtemplates/t", patch).await.is(200);
-    assert_eq!(patched.body()["template"]["metadata"]["labels"], json!({"b": "2"}));
+    ports(&s).await;
+    let patch = json!({"spec": {"ports": [{"$patch": "replace"}, {"port": 90}]}});
+    s.strategic("services/p", patch)
+        .await
+        .is(200)
+        .has(json!({"spec": {"ports": [{"port": 90, "name": null}]}}));
+    let patch = json!({"metadata": {"labels": {"$patch": "replace", "c": "3"}}});
+    let patched = s.strategic("services/p", patch).await.is(200);
+    assert_eq!(patched.body()["metadata"]["labels"], json!({"c": "3"}));
 }
 
 async fn strategic_delete_primitive(s: Sandbox) {
@@ -307,34 +299,28 @@ async fn strategic_delete_primitive(s: Sandbox) {
 }
 
 async fn strategic_order(s: Sandbox) {
-    template(&s).await;
-    let patch = json!({"template": {"spec": {
-        "$setElementOrder/containers": [{"name": "two"}, {"name": "three"}, {"name": "one"}],
-        "containers": [{"name": "three", "image": "i:3"}],
-    }}});
-    s.strategic("podtemplates/t", patch).await.is(200).has(json!({
-        "template": {"spec": {"containers": [{"name": "two"}, {"name": "three"}, {"name": "one"}]}},
+    ports(&s).await;
+    let patch = json!({"spec": {
+        "$setElementOrder/ports": [{"port": 82}, {"port": 83}, {"port": 81}],
+        "ports": [{"name": "three", "port": 83}],
+    }});
+    s.strategic("services/p", patch).await.is(200).has(json!({
+        "spec": {"ports": [{"name": "two"}, {"name": "three"}, {"name": "one"}]},
     }));
 }
 
 async fn strategic_retain_keys(s: Sandbox) {
-    template(&s).await;
-    let patch = json!({"template": {"spec": {
-        "volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/tmp"}}],
-    }}});
-    let patched = s.strategic("podtemplates/t", patch).await.is(200);
-    assert_eq!(
-        patched.body()["template"]["spec"]["volumes"],
-        json!([{"name": "v", "hostPath": {"path": "/tmp", "type": ""}}])
-    );
+    ports(&s).await;
+    let patch = json!({"spec": {"selector": {"$retainKeys": ["b", "c"], "c": "3"}}});
+    let patched = s.strategic("services/p", patch).await.is(200);
+    assert_eq!(patched.body()["spec"]["selector"], json!({"b": "2", "c": "3"}), "{}", patched.text());
 }
 
 async fn strategic_null(s: Sandbox) {
-    template(&s).await;
-    let patch = json!({"template": {"metadata": {"labels": {"a": null}}, "spec": {"containers": [{"name": "one", "args": null}]}}});
-    s.strategic("podtemplates/t", patch).await.is(200).has(json!({
-        "template": {"metadata": {"labels": null}, "spec": {"containers": [{"name": "one", "args": null}, {"name": "two"}]}},
-    }));
+    ports(&s).await;
+    let patch = json!({"metadata": {"labels": {"a": null}}, "spec": {"selector": null}});
+    let patched = s.strategic("services/p", patch).await.is(200).lacks("/spec/selector");
+    assert_eq!(patched.body()["metadata"]["labels"], json!({"b": "2"}));
 }
 
 async fn strategic_finalizers(s: Sandbox) {
@@ -350,7 +336,7 @@ async fn strategic_finalizers(s: Sandbox) {
 
 async fn strategic_owners(s: Sandbox) {
     let owner = |uid: char, name: &str| {
-        let uid = format!("{0}{0}{0}{0}{0}{0}{0}{0}-1111-1111-1111-111111111111", uid);
+        let uid = format!("{}-1111-1111-1111-111111111111", uid.to_string().repeat(8));
         json!({"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid})
     };
     let mut object = config_map("a");
@@ -366,9 +352,9 @@ async fn strategic_owners(s: Sandbox) {
 }
 
 async fn strategic_unknown_directive(s: Sandbox) {
-    template(&s).await;
-    let patch = json!({"template": {"spec": {"containers": [{"name": "one", "$patch": "forget"}]}}});
-    let answer = s.strategic("podtemplates/t", patch).await;
+    ports(&s).await;
+    let answer =
+        s.strategic("services/p", json!({"spec": {"ports": [{"port": 81, "$patch": "forget"}]}})).await;
     assert!([400, 422, 500].contains(&answer.status()), "{} {}", answer.status(), answer.text());
 }
 
@@ -383,10 +369,14 @@ async fn strategic_custom(s: Sandbox) {
 
 async fn content_type(s: Sandbox) {
     s.post("configmaps", config_map("a")).await.is(201);
-    s.patch("configmaps/a", "application/json", "{}").await.refused(
+    s.patch("configmaps/a", "application/json", "{}").await.refused_about(415, "UnsupportedMediaType", "");
+    let message = "the body of the request was in an unknown format - accepted media types include: \
+                   application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
+    s.post(WIDGETS, widget("a", json!({}))).await.is(201);
+    s.patch(&format!("{WIDGETS}/a"), "application/json", "{}").await.refused(
         415,
         "UnsupportedMediaType",
-        "415: Unsupported Media Type",
+        message,
     );
 }
 

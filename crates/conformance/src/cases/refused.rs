@@ -225,7 +225,7 @@ rows! {
         r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"here"}}"#
         => 405 "MethodNotAllowed" "the server does not allow this method on the requested resource",
     "PATCH of a collection": PATCH "configmaps" "application/merge-patch+json"
-        r#"{}"#
+        "{}"
         => 405 "MethodNotAllowed" "the server does not allow this method on the requested resource",
     "a patch that changes the kind": PATCH "configmaps/here" "application/merge-patch+json"
         r#"{"kind":"Secret"}"#
@@ -243,13 +243,13 @@ rows! {
         r#"{"spec":{"fixed":"y"}}"#
         => 422 "Invalid" "Widget.conformance.example.com \"here\" is invalid: spec.fixed: Invalid value: \"y\": fixed cannot be changed",
     "a patch of another dry run": PATCH "configmaps/here?dryRun=Never" "application/merge-patch+json"
-        r#"{}"#
+        "{}"
         => 422 "Invalid" "PatchOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Never\"]: supported values: \"All\"",
     "an update with another dry run": PUT "configmaps/here?dryRun=Never" "application/json"
         r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"here"}}"#
         => 422 "Invalid" "UpdateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Never\"]: supported values: \"All\"",
     "a deletion with another dry run": DELETE "configmaps/here?dryRun=Never" "application/json"
-        r#""#
+        ""
         => 422 "Invalid" "DeleteOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: [\"Never\"]: supported values: \"All\"",
     "a scale of a training job below zero": PATCH "ml.example.com/v1/trainingjobs/here/scale" "application/merge-patch+json"
         r#"{"spec":{"replicas":-1}}"#
@@ -276,13 +276,13 @@ rows! {
         r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}"#
         => 422 "Invalid" "CreateOptions.meta.k8s.io \"\" is invalid: fieldManager: Invalid value: \"a\\x01b\": invalid character U+0001 (at position 1)",
     "a limit that is not a number": GET "configmaps?limit=many" "application/json"
-        r#""#
+        ""
         => 400 "BadRequest" "parsing \"many\": invalid syntax…",
     "a timeout that is not a number": GET "configmaps?watch=true&timeoutSeconds=long" "application/json"
-        r#""#
+        ""
         => 400 "BadRequest" "parsing \"long\": invalid syntax…",
     "a grace period that is not a number": DELETE "pods/here?gracePeriodSeconds=long" "application/json"
-        r#""#
+        ""
         => 400 "BadRequest" "parsing \"long\": invalid syntax…",
     "an access review without a question": POST "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" "application/json"
         r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{}}"#
@@ -291,15 +291,15 @@ rows! {
         r#"{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"a"},"spec":{"hard":{"pods":"-1"}}}"#
         => 422 "Invalid" "ResourceQuota \"a\" is invalid: spec.hard[pods]: Invalid value: \"-1\": must be greater than or equal to 0",
     "exec into a pod that is not there": POST "pods/nobody/exec?command=ls" "application/json"
-        r#""#
+        ""
         => 404 "NotFound" "pods \"nobody\" not found",
     "exec without a command": POST "pods/here/exec" "application/json"
-        r#""#
+        ""
         => 400 "BadRequest" "pod here does not have a host assigned",
     "the log of a container that is not there": GET "pods/here/log?container=other" "application/json"
-        r#""#
+        ""
         => 400 "BadRequest" "container other is not valid for pod here",
     "the log with a negative tail": GET "pods/here/log?tailLines=-1" "application/json"
-        r#""#
+        ""
         => 422 "Invalid" "PodLogOptions \"here\" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0",
 }

@@ -95,9 +95,10 @@ async fn status_patch(s: Sandbox) {
 
 async fn status_labels(s: Sandbox) {
     s.post(WIDGETS, widget("a", json!({}))).await.is(201);
-    let patch = json!({"metadata": {"labels": {"x": "1"}, "annotations": {"y": "2"}, "finalizers": ["example.com/hold"]}, "status": {"phase": "One"}});
+    let metadata =
+        json!({"labels": {"x": "1"}, "annotations": {"y": "2"}, "finalizers": ["example.com/hold"]});
     let path = format!("{WIDGETS}/a/status");
-    s.merge(&path, patch)
+    s.merge(&path, json!({"metadata": metadata, "status": {"phase": "One"}}))
         .await
         .is(200)
         .lacks("/metadata/labels")

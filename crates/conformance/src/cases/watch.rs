@@ -31,7 +31,6 @@ cases! { "watch":
     "a finalizer makes deletion MODIFIED first" => finalizer,
     "events as Tables, with the columns in the first" => tables,
     "events with metadata only" => metadata_only,
-    "the old path with /watch/ works" => old_path,
     "a watch of what does not exist is 404" => unknown_resource,
     "a watch of both versions of a custom resource speaks its own" => versions,
     "a watch with a limit is a watch" => with_limit,
@@ -319,12 +318,6 @@ async fn metadata_only(s: Sandbox) {
     };
     let event = watch.expect("ADDED", "a").await;
     event.has(json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "data": null}));
-}
-
-async fn old_path(s: Sandbox) {
-    s.post("configmaps", labelled("a", json!({"x": "1"}))).await.is(201);
-    let path = format!("/api/v1/watch/namespaces/{}/configmaps?labelSelector=x", s.namespace);
-    s.watch(&path).await.expect("ADDED", "a").await;
 }
 
 async fn unknown_resource(s: Sandbox) {

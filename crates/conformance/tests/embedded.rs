@@ -1,0 +1,14 @@
+//! The suite on Trainyard's own API server, without a socket.
+
+use trainyard_apiserver::ApiServer;
+use trainyard_conformance::Target;
+
+fn main() {
+    let start = || async {
+        match ApiServer::builder().build() {
+            Ok(server) => Target::new(server.client("default")),
+            Err(error) => panic!("the server did not start: {error}"),
+        }
+    };
+    trainyard_conformance::run(start, true)
+}
