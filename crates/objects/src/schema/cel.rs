@@ -52,7 +52,7 @@ impl Walk<'_> {
         if let Some(rules) = &node.rules {
             self.rules(node, id, rules, value, old, unchanged);
         }
-        for branch in &node.checks.all_of {
+        for branch in node.all_of() {
             self.node(*branch, value, old, false);
         }
         match value {
@@ -237,7 +237,7 @@ fn metadata(value: &Value) -> Cel {
 }
 
 fn cel_text(node: &Node, text: &str) -> Cel {
-    let special = match node.checks.format {
+    let special = match node.format() {
         Some(Format::DateTime) => format::date_time(text).map(Cel::Timestamp),
         Some(Format::Date) => format::date(text).map(Cel::Timestamp),
         Some(Format::Duration) => format::duration(text).map(Cel::Duration),

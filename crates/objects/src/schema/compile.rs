@@ -1,5 +1,7 @@
 //! From the JSON of an `openAPIV3Schema` to a compiled schema, with the refusals of an API server.
 
+use std::sync::OnceLock;
+
 use regex::Regex;
 use serde_json::{Map, Value};
 
@@ -18,8 +20,8 @@ pub(super) fn compile(schema: &Value) -> Result<Schema, Vec<FieldError>> {
     let root = compiler.node(schema, String::new(), Level::Root, 0);
     let Compiler { mut nodes, mut errors } = compiler;
     look_below(&mut nodes);
-    let shape = shape_of(&nodes, root);
-    let schema = Schema { nodes, root, shape };
+    nodes.shrink_to_fit();
+    let schema = Schema { nodes, root, shape: OnceLock::new() };
     if errors.is_empty() {
         errors.extend(bad_defaults(&schema, root, String::new()));
     }
@@ -65,15 +67,15 @@ impl Compiler {
 
         let mut node = Node {
             kind: structure.kind,
-            format_name: text("format").to_owned(),
+            format_name: text("format").into(),
             nullable: flag("nullable"),
             preserve_unknown: structure.preserve_unknown,
             embedded: structure.embedded,
-            default: schema.get("default").filter(|default| !default.is_null()).cloned(),
+            default: schema.get("default").filter(|default| !default.is_null()).cloned().map(Box::new),
             atomic_map: text("x-kubernetes-map-type") == "atomic",
             ..Node::default()
         };
-        node.checks = self.checks(schema, &structure, &path, depth);
+        node.checks = self.checks(schema, &structure, &path, depth).boxed();
         let below = |level: Level, other: Level| if level == Level::Condition { level } else { other };
         for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
             let path = format!("{path}properties[{name}].");
@@ -394,7 +396,7 @@ fn look_below(nodes: &mut [Node]) {
                 .copied()
                 .chain(node.additional.schema())
                 .chain(node.items)
-                .chain(node.checks.all_of.iter().copied());
+                .chain(node.all_of().iter().copied());
             let (mut rules, mut defaults, mut unique) = (
                 node.rules.is_some() || node.rules_below,
                 node.default.is_some() || node.defaults_below,
@@ -418,7 +420,7 @@ fn look_below(nodes: &mut [Node]) {
 }
 
 /// Nodes of the shape are the nodes of the schema, with the metadata that every object has.
-fn shape_of(nodes: &[Node], root: NodeId) -> Shape {
+pub(super) fn shape_of(nodes: &[Node], root: NodeId) -> Shape {
     let mut shapes: Vec<shape::Node> = nodes
         .iter()
         .map(|node| shape::Node {
@@ -454,11 +456,11 @@ fn bad_defaults(schema: &Schema, id: NodeId, path: String) -> Vec<FieldError> {
             FieldError { path: place, ..error }
         }));
         if errors.is_empty() {
-            let mut pruned = default.clone();
+            let mut pruned = (**default).clone();
             let unknown = super::prune::below(schema, id, &mut pruned);
             if let Some(first) = unknown.first() {
                 let detail = format!("must not have unknown fields: \"{first}\"");
-                errors.push(FieldError::invalid(path, default.clone(), detail));
+                errors.push(FieldError::invalid(path, (**default).clone(), detail));
             }
         }
     }

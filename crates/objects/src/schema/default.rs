@@ -20,7 +20,7 @@ fn fill(schema: &Schema, value: &mut Value, node: NodeId) {
                     && !item_schema.nullable
                     && let Some(default) = &item_schema.default
                 {
-                    *item = default.clone();
+                    item.clone_from(default);
                 }
                 fill(schema, item, item_node);
             }
@@ -55,9 +55,9 @@ fn fill_object(schema: &Schema, fields: &mut Map<String, Value>, node: NodeId) {
             let Some(default) = &property.default else { continue };
             match fields.get_mut(name) {
                 None => {
-                    fields.insert(name.clone(), default.clone());
+                    fields.insert(name.clone(), (**default).clone());
                 }
-                Some(value) if value.is_null() && !property.nullable => *value = default.clone(),
+                Some(value) if value.is_null() && !property.nullable => value.clone_from(default),
                 Some(_) => {}
             }
         }
@@ -68,7 +68,7 @@ fn fill_object(schema: &Schema, fields: &mut Map<String, Value>, node: NodeId) {
             && !schema.node(id).nullable
             && let Some(default) = &schema.node(id).default
         {
-            *value = default.clone();
+            value.clone_from(default);
         }
         fill(schema, value, id);
     }

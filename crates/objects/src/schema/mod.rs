@@ -12,6 +12,8 @@ mod prune;
 mod rule;
 mod validate;
 
+use std::sync::OnceLock;
+
 use serde_json::Value;
 
 use self::node::{Node, NodeId};
@@ -22,7 +24,8 @@ use crate::{FieldError, Shape};
 pub struct Schema {
     nodes: Vec<Node>,
     root: NodeId,
-    shape: Shape,
+    /// Made when it is asked for: built-in kinds have another one.
+    shape: OnceLock<Shape>,
 }
 
 impl Schema {
@@ -57,7 +60,7 @@ impl Schema {
 
     /// How the lists and maps of the kind merge.
     pub fn shape(&self) -> &Shape {
-        &self.shape
+        self.shape.get_or_init(|| compile::shape_of(&self.nodes, self.root))
     }
 
     fn node(&self, id: NodeId) -> &Node {

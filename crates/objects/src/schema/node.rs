@@ -17,22 +17,35 @@ pub(super) type NodeId = usize;
 pub(super) struct Node {
     pub(super) kind: Kind,
     /// The `format` as written: some messages show it instead of the type.
-    pub(super) format_name: String,
+    pub(super) format_name: Box<str>,
     pub(super) nullable: bool,
     pub(super) properties: BTreeMap<String, NodeId>,
     pub(super) additional: Additional,
     pub(super) items: Option<NodeId>,
     pub(super) preserve_unknown: bool,
     pub(super) embedded: bool,
-    pub(super) default: Option<Value>,
+    pub(super) default: Option<Box<Value>>,
     pub(super) list: ListType,
     pub(super) atomic_map: bool,
-    pub(super) checks: Checks,
+    /// Boxed, because most places check no more than the type.
+    pub(super) checks: Option<Box<Checks>>,
     pub(super) rules: Option<Box<Rules>>,
     /// Whether this node or one below it has rules, defaults or unique lists: walks skip the others.
     pub(super) rules_below: bool,
     pub(super) defaults_below: bool,
     pub(super) unique_below: bool,
+}
+
+impl Node {
+    /// The nodes whose conditions must all hold here.
+    pub(super) fn all_of(&self) -> &[NodeId] {
+        self.checks.as_ref().map_or(&[], |checks| &checks.all_of)
+    }
+
+    /// The format that a string here must have, if the server checks it.
+    pub(super) fn format(&self) -> Option<Format> {
+        self.checks.as_ref().and_then(|checks| checks.format)
+    }
 }
 
 /// The JSON type that is wanted.
@@ -114,6 +127,41 @@ pub(super) struct Checks {
     pub(super) any_of: Vec<NodeId>,
     pub(super) one_of: Vec<NodeId>,
     pub(super) not: Option<NodeId>,
+}
+
+impl Checks {
+    /// `None` if there is nothing to check.
+    pub(super) fn boxed(self) -> Option<Box<Self>> {
+        let Self {
+            minimum: None,
+            maximum: None,
+            multiple_of: None,
+            min_length: None,
+            max_length: None,
+            pattern: None,
+            format: None,
+            min_items: None,
+            max_items: None,
+            unique_items: false,
+            min_properties: None,
+            max_properties: None,
+            required,
+            allowed,
+            all_of,
+            any_of,
+            one_of,
+            not: None,
+        } = &self
+        else {
+            return Some(Box::new(self));
+        };
+        let nothing = required.is_empty()
+            && allowed.is_empty()
+            && all_of.is_empty()
+            && any_of.is_empty()
+            && one_of.is_empty();
+        (!nothing).then(|| Box::new(self))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

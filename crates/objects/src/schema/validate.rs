@@ -77,18 +77,19 @@ impl<'a> Walk<'a> {
 
     fn value(&mut self, node: &'a Node, value: &Value, old: Option<&Value>) {
         self.kind(node, value);
-        if value.is_null() {
-            self.allowed(&node.checks, value);
-            return;
+        let checks = node.checks.as_deref();
+        if let Some(checks) = checks.filter(|_| !value.is_null()) {
+            self.junctors(checks, value, old);
         }
-        self.junctors(&node.checks, value, old);
-        match value {
-            Value::String(text) => self.string(node, text),
-            Value::Number(_) => self.number(node, value),
-            Value::Array(items) => self.array(node, items, old),
-            Value::Null | Value::Bool(_) | Value::Object(_) => {}
+        match (value, checks) {
+            (Value::String(text), Some(checks)) => self.string(node, checks, text),
+            (Value::Number(_), _) => self.number(node, checks, value),
+            (Value::Array(items), _) => self.array(node, items, old),
+            _ => {}
         }
-        self.allowed(&node.checks, value);
+        if let Some(checks) = checks {
+            self.allowed(checks, value);
+        }
         if let Value::Object(fields) = value {
             self.object(node, fields, old);
         }
@@ -101,7 +102,7 @@ impl<'a> Walk<'a> {
         let (kind, format) = kind_and_format(value);
         // A format, where there is one, is what the message names; a quirk that clients have seen for years.
         let text = value.is_string() || value.is_array() || value.is_null();
-        let (wanted, found) = match node.format_name.as_str() {
+        let (wanted, found) = match &*node.format_name {
             "" => (node.kind.name(), kind),
             _ if text => (node.kind.name(), kind),
             wanted => (wanted, format),
@@ -124,8 +125,7 @@ impl<'a> Walk<'a> {
         self.push(FieldReason::NotSupported, Some(value.clone()), detail);
     }
 
-    fn string(&mut self, node: &Node, text: &str) {
-        let checks = &node.checks;
+    fn string(&mut self, node: &Node, checks: &Checks, text: &str) {
         let length = || text.chars().count() as u64;
         // The first of these three is told; the format in any case.
         if let Some(most) = checks.max_length.filter(|most| text.len() as u64 > *most && length() > *most) {
@@ -143,10 +143,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn number(&mut self, node: &Node, value: &Value) {
-        let checks = &node.checks;
+    fn number(&mut self, node: &Node, checks: Option<&Checks>, value: &Value) {
         let number = value.as_f64().unwrap_or(f64::NAN);
-        let out_of_range = match (node.kind, node.format_name.as_str()) {
+        let out_of_range = match (node.kind, &*node.format_name) {
             (Kind::Integer, _) if number.fract() != 0.0 => true,
             (Kind::Integer, "int32") => number < f64::from(i32::MIN) || number > f64::from(i32::MAX),
             (Kind::Integer, _) => value.as_i64().is_none() && number.abs() >= 9.3e18,
@@ -154,7 +153,7 @@ impl<'a> Walk<'a> {
             _ => false,
         };
         if out_of_range {
-            let format = match node.format_name.as_str() {
+            let format = match &*node.format_name {
                 format @ ("int32" | "int64" | "float" | "double") => format!("with format {format}"),
                 _ => "(default format)".to_owned(),
             };
@@ -165,6 +164,7 @@ impl<'a> Walk<'a> {
             );
             self.errors.push(FieldError::invalid("<nil>", "", detail));
         }
+        let Some(checks) = checks else { return };
         if let Some(factor) = checks.multiple_of {
             self.multiple_of(value, number, factor);
         }
@@ -206,7 +206,7 @@ impl<'a> Walk<'a> {
                 self.path.back(mark);
             }
         }
-        let checks = &node.checks;
+        let Some(checks) = &node.checks else { return };
         let count = items.len() as u64;
         if let Some(least) = checks.min_items.filter(|least| count < *least) {
             self.complain(count, &format!("should have at least {least} items"));
@@ -220,12 +220,12 @@ impl<'a> Walk<'a> {
     }
 
     fn object(&mut self, node: &'a Node, fields: &Map<String, Value>, old: Option<&Value>) {
-        let checks = &node.checks;
+        let checks = node.checks.as_deref();
         let count = fields.len() as u64;
-        if let Some(least) = checks.min_properties.filter(|least| count < *least) {
+        if let Some(least) = checks.and_then(|checks| checks.min_properties).filter(|least| count < *least) {
             self.complain(count, &format!("should have at least {least} properties"));
         }
-        if let Some(most) = checks.max_properties.filter(|most| count > *most) {
+        if let Some(most) = checks.and_then(|checks| checks.max_properties).filter(|most| count > *most) {
             self.too_many(count, most);
         }
         let root = self.path.as_str().is_empty();
@@ -248,7 +248,7 @@ impl<'a> Walk<'a> {
             self.node(child, value, old_value);
             self.path.back(mark);
         }
-        for name in &checks.required {
+        for name in checks.map_or(&[][..], |checks| &checks.required) {
             if !fields.contains_key(name) {
                 let mark = self.path.field(name);
                 self.push(FieldReason::Required, None, String::new());
