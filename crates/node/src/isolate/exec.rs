@@ -20,8 +20,6 @@ pub(super) fn main(arguments: &[OsString]) -> Result<ExitCode, String> {
     let [init, directory, terminal, program, rest @ ..] = arguments else {
         return Err("exec needs a process, a directory, a terminal and a command".to_owned());
     };
-    // Ctrl-C in the terminal is for the command.
-    SigSet::all().thread_block().map_err(|error| format!("blocking signals: {error}"))?;
     let _ = setsid();
     if terminal == "tty" {
         rustix::process::ioctl_tiocsctty(io::stdin().as_fd())
@@ -35,14 +33,17 @@ pub(super) fn main(arguments: &[OsString]) -> Result<ExitCode, String> {
     std::env::set_current_dir(directory)
         .map_err(|error| format!("chdir to cwd ({:?}) failed: {error}", directory.to_string_lossy()))?;
     let name = program.to_string_lossy();
-    let status = match Command::new(program).args(rest).status() {
-        Ok(status) => status,
+    let mut child = match Command::new(program).args(rest).spawn() {
+        Ok(child) => child,
         Err(error) => {
             eprintln!("{}", exec_failed(&name, &error));
             let missing = error.kind() == io::ErrorKind::NotFound;
             return Ok(ExitCode::from(if missing { 127 } else { 126 }));
         }
     };
+    // Ctrl-C in the terminal is for the command. Not earlier: the command would not get it either.
+    SigSet::all().thread_block().map_err(|error| format!("blocking signals: {error}"))?;
+    let status = child.wait().map_err(|error| format!("waiting for the command: {error}"))?;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(125);
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(125)))
 }

@@ -121,15 +121,20 @@ fn start(walls: Walls, orders: &Orders) -> Result<Pid, String> {
     let Some((program, arguments)) = orders.command.split_first() else {
         return Err("no command specified".to_owned());
     };
-    // Standard library: signals are unblocked in the child, and an error of exec comes back from spawn.
+    // The program inherits what is blocked. What arrives meanwhile is not for PID 1, but for a child that ends: whoever
+    // calls this reaps once before waiting.
+    let blocked = SigSet::thread_get_mask().map_err(|error| format!("signals: {error}"))?;
+    let _ = SigSet::empty().thread_set_mask();
+    // An error of exec comes back from spawn.
     let child = Command::new(program)
         .args(arguments)
         .env_clear()
         .envs(orders.env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .process_group(0)
-        .spawn()
-        .map_err(|error| exec_failed(program, &error))?;
+        .spawn();
+    let _ = blocked.thread_set_mask();
+    let child = child.map_err(|error| exec_failed(program, &error))?;
     i32::try_from(child.id()).map(Pid::from_raw).map_err(|error| error.to_string())
 }
 
@@ -157,6 +162,9 @@ pub(super) fn drop_capabilities() -> Result<(), String> {
 
 /// Until the program ends: passes signals on, reaps. None if the node is gone.
 fn watch_over(program: Pid, line: &mut Line, children: &SignalFd) -> Option<Report> {
+    if let Some(report) = reap(program) {
+        return Some(report);
+    }
     loop {
         let (news, died) = {
             let mut fds = [
