@@ -90,7 +90,11 @@ fn columns() -> Vec<CustomResourceColumnDefinition> {
         column("Epoch", "integer", ".status.currentEpoch", 0),
         column("Workers", "integer", ".status.workers.desired", 0),
         column("Age", "date", ".metadata.creationTimestamp", 0),
-        column("Failures", "integer", ".status.restarts.application", 1),
+        column("Loss", "number", ".status.metrics.loss", 1),
+        // Every pod of an attempt has seen all restarts before it, whatever their cause.
+        column("Restarts", "integer", ".status.workerStatuses[0].restartCount", 1),
+        // No date: kubectl shows dates as ages, and this one is ahead.
+        column("ETA", "string", ".status.estimatedCompletion", 1),
         column("Framework", "string", ".status.effective.framework", 1),
         column("Message", "string", ".status.message", 1),
     ]

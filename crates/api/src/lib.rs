@@ -18,8 +18,8 @@ mod validate;
 pub use problem::{FieldPath, Problem, Severity};
 pub use spec::{
     Backend, Checkpoint, CheckpointStorage, ClaimAccessMode, CleanPodPolicy, DataVolume, Form, Framework,
-    Networking, Quantity, Resources, RestartPolicy, Role, RoleOrder, RoleSuccess, StorageType, TrainingJob,
-    TrainingJobSpec,
+    Networking, ProgressSource, ProgressSpec, Quantity, Resources, RestartPolicy, Role, RoleOrder,
+    RoleSuccess, StorageType, TrainingJob, TrainingJobSpec,
 };
 pub use status::{
     AllocatedResources, Attempt, Cause, CheckpointDefaults, Effective, Phase, Restarts, State,

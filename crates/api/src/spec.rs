@@ -171,6 +171,10 @@ pub struct TrainingJobSpec {
     #[schemars(range(min = 0, max = 315_360_000))]
     pub ttl_seconds_after_finished: Option<i64>,
 
+    /// Where Trainyard reads from how far the training is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressSpec>,
+
     /// Which pods are removed when the job has finished. Running (default): those that still run, so that the logs
     /// of the others can be read. All: every pod. None: none, even those that still run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -363,6 +367,32 @@ pub enum CleanPodPolicy {
     // All of them.
     All,
     // None: even those that still run stay as they are.
+    None,
+}
+
+/// Where Trainyard reads from how far the training is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProgressSpec {
+    /// Auto (default): whatever there is. Logs: the log of the pod of rank 0, in which lines such as
+    /// {"epoch": 3, "epochs": 10, "loss": 0.23} are understood. None: nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<ProgressSource>,
+    /// How many epochs there are, for programs that do not say so. Default: hyperparameters.epochs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub total_epochs: Option<i64>,
+}
+
+/// A source of progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ProgressSource {
+    // Whatever there is.
+    #[default]
+    Auto,
+    // The log of the pod of rank 0.
+    Logs,
+    // Nowhere.
     None,
 }
 
@@ -662,8 +692,17 @@ impl TrainingJobSpec {
             .unwrap_or(if self.gpus_per_worker() > 0 { Backend::Nccl } else { Backend::Gloo })
     }
 
-    /// `hyperparameters.epochs`, when it is a whole number.
+    /// Whether the log of the pod of rank 0 is read for progress.
+    pub fn reads_logs(&self) -> bool {
+        let source = self.progress.as_ref().and_then(|progress| progress.source).unwrap_or_default();
+        source != ProgressSource::None
+    }
+
+    /// `progress.totalEpochs`, or `hyperparameters.epochs` when it is a whole number.
     pub fn total_epochs(&self) -> Option<i64> {
+        if let Some(total) = self.progress.as_ref().and_then(|progress| progress.total_epochs) {
+            return Some(total);
+        }
         let epochs = self.hyperparameters.as_ref()?.get("epochs")?;
         epochs.as_i64().or_else(|| epochs.as_str()?.parse().ok()).filter(|epochs| *epochs > 0)
     }

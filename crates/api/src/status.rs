@@ -3,6 +3,8 @@
 //! The part that cannot be computed again from the cluster (attempts, counts, deadlines) is the operator's
 //! memory: it is written here before anything is done about it.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -49,10 +51,22 @@ pub struct TrainingJobStatus {
     /// When the job completed or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
-    /// How long it took from start to completion, such as "2h 15m".
+    /// How long the job has taken since its start, such as "2h 15m".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
-    /// Epochs to train, when hyperparameters.epochs says so.
+    /// How much of the training is done, such as "45%".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<String>,
+    /// The epoch that is being trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_epoch: Option<i64>,
+    /// When the training will be done if it goes on as it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_completion: Option<Time>,
+    /// What the program reported last: loss, accuracy and whatever else it measures.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
+    /// Epochs to train: what the program says, or progress.totalEpochs, or hyperparameters.epochs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_epochs: Option<i64>,
     /// How many workers there are, by what they do. Pods of ranked roles count as workers.

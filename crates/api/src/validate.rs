@@ -167,6 +167,11 @@ fn numbers(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
     problems.range(path.key("startupTimeoutSeconds"), spec.startup_timeout_seconds, 1..=SECONDS);
     problems.range(path.key("ttlSecondsAfterFinished"), spec.ttl_seconds_after_finished, 0..=SECONDS);
     problems.range(
+        path.key("progress").key("totalEpochs"),
+        spec.progress.as_ref().and_then(|progress| progress.total_epochs),
+        1..=1_000_000_000,
+    );
+    problems.range(
         path.key("networking").key("masterPort"),
         spec.networking.as_ref().and_then(|networking| networking.master_port),
         1..=65535,

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use trainyard_api::{TrainingJob, names};
-use trainyard_plan::{ClaimView, ObjectView, PodPhase, PodView};
+use trainyard_plan::{ClaimView, ObjectView, PodView};
 
+use crate::guard::Unreadable;
 use crate::memory::LostPod;
 use crate::views::version;
 
@@ -28,9 +29,14 @@ impl JobKey {
         Some(Self::new(metadata.namespace.as_deref()?, metadata.name.as_deref()?))
     }
 
-    /// The job whose label an object carries.
+    /// The job that an object belongs to: its controller, or for what has none (claims) the one whose label it carries.
+    /// Labels can be edited; an object must not move from job to job with them.
     pub(crate) fn of_child(metadata: &ObjectMeta) -> Option<Self> {
-        let job = metadata.labels.as_ref()?.get(names::JOB_LABEL)?;
+        let owner = metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+        let job = match owner {
+            Some(owner) => (owner.kind == names::KIND).then_some(&owner.name)?,
+            None => metadata.labels.as_ref()?.get(names::JOB_LABEL)?,
+        };
         Some(Self::new(metadata.namespace.as_deref()?, job))
     }
 }
@@ -45,14 +51,7 @@ impl std::fmt::Display for JobKey {
 #[derive(Clone, Debug)]
 pub(crate) enum Job {
     Read(Arc<TrainingJob>),
-    Unreadable {
-        name: String,
-        uid: String,
-        generation: i64,
-        deleting: bool,
-        finalizers: Vec<String>,
-        error: String,
-    },
+    Unreadable(Arc<Unreadable>),
 }
 
 /// What a shelf is sorted by.
@@ -64,7 +63,11 @@ pub(crate) trait Named {
         None
     }
 
-    /// It no longer takes anything from a quota.
+    /// It is a pod, which takes its share of a quota until it has ended.
+    fn counts(&self) -> bool {
+        false
+    }
+
     fn has_ended(&self) -> bool {
         false
     }
@@ -74,7 +77,7 @@ impl Named for Job {
     fn name(&self) -> &str {
         match self {
             Job::Read(job) => job.metadata.name.as_deref().unwrap_or_default(),
-            Job::Unreadable { name, .. } => name,
+            Job::Unreadable(job) => job.metadata.name.as_deref().unwrap_or_default(),
         }
     }
 }
@@ -86,11 +89,15 @@ impl Named for PodView {
 
     fn if_lost(&self) -> Option<LostPod> {
         let job = self.owner.clone().filter(|_| !self.deleting)?;
-        Some(LostPod { job, name: self.name.clone(), uid: self.uid.clone() })
+        Some(LostPod { job, name: self.name.clone(), uid: self.uid.clone(), attempt: self.attempt })
+    }
+
+    fn counts(&self) -> bool {
+        true
     }
 
     fn has_ended(&self) -> bool {
-        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+        self.is_finished() && !self.lingers
     }
 }
 
@@ -125,6 +132,8 @@ pub(crate) struct Shelf<T> {
     newest: u64,
     /// Counts the times that the watch started over with a full list.
     pass: u64,
+    /// While a list is being read: the newest version in it. It says nothing about what is still to come.
+    listing: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -136,21 +145,23 @@ struct Seen<T> {
 
 impl<T> Default for Shelf<T> {
     fn default() -> Self {
-        Self { items: HashMap::new(), newest: 0, pass: 0 }
+        Self { items: HashMap::new(), newest: 0, pass: 0, listing: None }
     }
 }
 
 impl<T: Named> Shelf<T> {
-    /// An object as it is now.
-    pub(crate) fn put(&mut self, key: JobKey, version: u64, view: T) {
+    /// An object as it is now. Gives back what it was before.
+    pub(crate) fn put(&mut self, key: JobKey, version: u64, view: T) -> Option<T> {
         let seen = Seen { version, pass: self.pass, view };
-        self.newest = self.newest.max(seen.version);
+        let newest = self.listing.as_mut().unwrap_or(&mut self.newest);
+        *newest = (*newest).max(seen.version);
         let of_job = self.items.entry(key).or_default();
         match position(of_job, seen.view.name()) {
-            Ok(position) => of_job[position] = seen,
+            Ok(position) => Some(std::mem::replace(&mut of_job[position], seen).view),
             Err(position) => {
                 of_job.reserve_exact(1);
                 of_job.insert(position, seen);
+                None
             }
         }
     }
@@ -170,22 +181,21 @@ impl<T: Named> Shelf<T> {
     /// The watch starts over: what it does not mention until `end_pass` is gone.
     pub(crate) fn begin_pass(&mut self) {
         self.pass += 1;
+        self.listing = Some(0);
     }
 
-    /// Forgets what the full list did not mention, and says whose it was.
-    pub(crate) fn end_pass(&mut self) -> Vec<JobKey> {
+    /// Forgets what the full list did not mention, and says what and whose it was.
+    pub(crate) fn end_pass(&mut self) -> Vec<(JobKey, T)> {
         let pass = self.pass;
-        let mut affected = Vec::new();
+        self.newest = self.newest.max(self.listing.take().unwrap_or(0));
+        let mut removed = Vec::new();
         self.items.retain(|key, of_job| {
-            let before = of_job.len();
-            of_job.retain(|seen| seen.pass == pass);
-            if of_job.len() != before {
-                affected.push(key.clone());
-            }
+            let gone = of_job.extract_if(.., |seen| seen.pass != pass);
+            removed.extend(gone.map(|seen| (key.clone(), seen.view)));
             !of_job.is_empty()
         });
         self.items.shrink_to_fit();
-        affected
+        removed
     }
 
     pub(crate) fn of<'a>(&'a self, key: &JobKey) -> impl Iterator<Item = &'a T> + use<'a, T> {
@@ -223,6 +233,8 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
     use super::*;
 
     impl Named for &'static str {
@@ -244,7 +256,7 @@ mod tests {
             "ab",
             "until the list is complete, nothing is lost"
         );
-        assert_eq!(shelf.end_pass(), vec![key.clone()]);
+        assert_eq!(shelf.end_pass(), vec![(key.clone(), "a")]);
         assert_eq!(shelf.of(&key).copied().collect::<String>(), "b");
     }
 
@@ -256,5 +268,34 @@ mod tests {
         shelf.put(key.clone(), 7, "b");
         assert!(shelf.has_reached(&key, "a", 5), "a was created and deleted before b");
         assert!(!shelf.has_reached(&key, "b", 8));
+
+        // The objects of a list come in the order of their names: one says nothing about the next.
+        shelf.begin_pass();
+        shelf.put(key.clone(), 20, "a");
+        assert!(shelf.has_reached(&key, "a", 20) && !shelf.has_reached(&key, "b", 19));
+        shelf.put(key.clone(), 19, "b");
+        shelf.end_pass();
+        assert!(shelf.has_reached(&key, "c", 20));
+    }
+
+    #[test]
+    fn an_object_belongs_to_its_controller_whatever_its_labels_say() {
+        let owner = |kind: &str| OwnerReference {
+            kind: kind.into(),
+            name: "bert".into(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        };
+        let metadata = |label: Option<&str>, kind: Option<&str>| ObjectMeta {
+            namespace: Some("ml".into()),
+            labels: label.map(|job| [(names::JOB_LABEL.to_owned(), job.to_owned())].into()),
+            owner_references: kind.map(|kind| vec![owner(kind)]),
+            ..ObjectMeta::default()
+        };
+        let bert = Some(JobKey::new("ml", "bert"));
+        assert_eq!(JobKey::of_child(&metadata(None, Some("TrainingJob"))), bert);
+        assert_eq!(JobKey::of_child(&metadata(Some("other"), Some("TrainingJob"))), bert);
+        assert_eq!(JobKey::of_child(&metadata(Some("bert"), Some("ReplicaSet"))), None);
+        assert_eq!(JobKey::of_child(&metadata(Some("bert"), None)), bert, "a claim has no owner");
     }
 }

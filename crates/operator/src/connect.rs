@@ -27,6 +27,7 @@ pub fn connect(config: kube::Config) -> Result<kube::Client, kube::Error> {
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(http);
     Ok(kube::Client::new(service, config.default_namespace))

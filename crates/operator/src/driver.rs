@@ -6,22 +6,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::json;
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore};
 use trainyard_api::{State, TrainingJobStatus, condition, names};
-use trainyard_plan::{Importance, Notice, Obstacle, ObstacleKind, Plan, Snapshot, TargetKind, plan};
+use trainyard_plan::{
+    Importance, Notice, Obstacle, ObstacleKind, Plan, Snapshot, TargetKind, UNREADABLE, Vanished, plan,
+};
 
 use crate::cache::{Cache, Job, JobKey};
 use crate::config::Config;
 use crate::execute::{Outcome, execute, record, relabel};
-use crate::memory::{LostPod, Memory};
+use crate::guard::Unreadable;
+use crate::memory::{Echo, LostPod, Memory};
 use crate::metrics::Metrics;
-use crate::port::{JobRef, KubePort, Port};
+use crate::port::{JobRef, KubePort, Port, Refusal};
+use crate::progress::Follower;
 use crate::queue::{Queue, Turn};
+use crate::views::controller;
 use crate::{events, http, watch};
 
 /// How long work that is under way may take to end after the operator was told to stop.
@@ -64,6 +70,7 @@ pub(crate) struct Shared {
     /// Held for reading while events are being recorded.
     recording: Arc<RwLock<()>>,
     port: KubePort,
+    pub(crate) follower: Follower,
 }
 
 /// What is known of one watch.
@@ -86,6 +93,7 @@ impl Operator {
         let metrics = Metrics::new(own_namespace);
         let shared = Arc::new(Shared {
             port: KubePort::new(client.clone(), config.max_in_flight, &config.instance, &metrics),
+            follower: Follower::new(client.clone()),
             queue: Queue::default(),
             cache: Mutex::default(),
             memory: Mutex::default(),
@@ -145,26 +153,39 @@ async fn serve(shared: &Arc<Shared>, slots: &Arc<Semaphore>) {
         let Some((key, turn)) = shared.queue.next().await else { return };
         let shared = shared.clone();
         tokio::spawn(async move {
+            let busy = Busy { shared, key, _slot: slot };
             let started = Instant::now();
-            if shared.look_at(&key, turn).await {
-                shared.metrics.reconciled(&key, started.elapsed().as_secs_f64());
+            if busy.shared.look_at(&busy.key, turn).await {
+                busy.shared.metrics.reconciled(&busy.key, started.elapsed().as_secs_f64());
             }
-            shared.queue.done(&key);
-            drop(slot);
         });
+    }
+}
+
+/// A job that is being worked on. However that ends, the job may be looked at again.
+struct Busy {
+    shared: Arc<Shared>,
+    key: JobKey,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(job = %self.key, "looking at it panicked; trying again in a minute");
+            self.shared.metrics.error(&self.key, "panic");
+            self.shared.queue.add_at(self.key.clone(), Instant::now() + Duration::from_mins(1));
+        }
+        self.shared.queue.done(&self.key);
     }
 }
 
 /// What there is to do about a job.
 enum Sight {
     Gone,
-    /// The cache has not seen our own last writes yet.
+    /// The cache has not seen our own last writes yet, or the last words of a pod are still being read.
     Behind(Duration),
-    Unreadable {
-        reference: JobRef,
-        generation: i64,
-        error: String,
-    },
+    Unreadable(JobRef, Arc<Unreadable>),
     /// An unreadable job that is being deleted: its finalizers without ours.
     Leaving(JobRef, Vec<String>),
     Nothing,
@@ -185,8 +206,8 @@ impl Shared {
                 self.queue.add_at(key.clone(), Instant::now() + patience);
                 false
             }
-            Sight::Unreadable { reference, generation, error } => {
-                self.report_unreadable(key, &reference, generation, &error).await;
+            Sight::Unreadable(reference, job) => {
+                self.report_unreadable(key, &reference, &job).await;
                 true
             }
             Sight::Leaving(reference, finalizers) => {
@@ -205,6 +226,7 @@ impl Shared {
 
     /// snapshot → plan → execute → what comes of it.
     async fn advance(self: &Arc<Self>, key: &JobKey, turn: Turn, snapshot: &Snapshot) -> bool {
+        self.follow_leader(key, snapshot);
         let now = Timestamp::now();
         let plan = plan(snapshot, &self.config.settings, now);
         if let Some(at) = plan.wake_at {
@@ -213,7 +235,7 @@ impl Shared {
         if plan.is_idle() {
             return false;
         }
-        let is_new = snapshot.job.status.is_none() && self.first_sight(key);
+        let is_new = self.first_sight(key) && snapshot.job.status.is_none();
         if is_new {
             tracing::info!(namespace = %key.namespace, trainingjob = %key.name, "Creating TrainingJob: {key}");
         }
@@ -257,8 +279,8 @@ impl Shared {
         let generation = snapshot.generation();
         memory.obstacles.retain(|obstacle| obstacle.generation == generation && now < obstacle.retry_at);
         let mut fault = outcome.fault;
+        memory.refusals += u32::from(!outcome.obstacles.is_empty());
         for (kind, object, message) in outcome.obstacles {
-            memory.refusals += 1;
             // Right after an API server has started, its roles allow nothing for a moment.
             let by_role = kind == ObstacleKind::Forbidden && message.contains(" cannot ");
             if by_role && memory.refusals <= FORBIDDEN_TRIES {
@@ -270,7 +292,7 @@ impl Shared {
             tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, %object, "refused: {message}");
             self.metrics.error(key, kind_name(kind));
             if kind == ObstacleKind::Quota {
-                self.cramped.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+                self.lock_cramped().insert(key.clone());
             }
             memory.obstacles.push(Obstacle { kind, object, message, generation, retry_at });
             self.queue.add(key.clone());
@@ -328,68 +350,88 @@ impl Shared {
         let Some(job) = cache.job(key) else { return Sight::Gone };
         let job = match job {
             Job::Read(job) => job.clone(),
-            Job::Unreadable { name: _, uid, generation, deleting, finalizers, error } => {
+            Job::Unreadable(job) => {
+                if job.managed_by.as_deref().is_some_and(|manager| manager != names::CONTROLLER_NAME) {
+                    return Sight::Nothing;
+                }
                 let reference = JobRef {
                     namespace: key.namespace.to_string(),
                     name: key.name.to_string(),
-                    uid: uid.clone(),
+                    uid: job.metadata.uid.clone().unwrap_or_default(),
                 };
-                let ours = finalizers.iter().any(|finalizer| finalizer == names::FINALIZER);
-                if *deleting {
-                    let others = finalizers.iter().filter(|finalizer| *finalizer != names::FINALIZER);
-                    return if ours {
-                        Sight::Leaving(reference, others.cloned().collect())
-                    } else {
-                        Sight::Nothing
-                    };
+                if job.metadata.deletion_timestamp.is_none() {
+                    return Sight::Unreadable(reference, job.clone());
                 }
-                return Sight::Unreadable { reference, generation: *generation, error: error.clone() };
+                let finalizers = job.metadata.finalizers.clone().unwrap_or_default();
+                let others: Vec<String> =
+                    finalizers.iter().filter(|name| *name != names::FINALIZER).cloned().collect();
+                return if others.len() < finalizers.len() {
+                    Sight::Leaving(reference, others)
+                } else {
+                    Sight::Nothing
+                };
             }
         };
         let mut all = self.lock_memory();
         let memory = all.entry(key.clone()).or_default();
+        memory.is_about(job.metadata.uid.as_deref().unwrap_or_default());
+        if !memory.lost.is_empty() {
+            // More pods vanished while the first were asked for.
+            return Sight::Behind(Duration::ZERO);
+        }
         if let Some(patience) = memory.behind(&cache, key) {
             return Sight::Behind(patience);
         }
-        Sight::Clear(Box::new(Snapshot {
+        memory.forget_vanished(job.status.as_ref());
+        let snapshot = Snapshot {
             job,
             pods: cache.pods.of(key).cloned().collect(),
             services: cache.services.of(key).cloned().collect(),
             config_maps: cache.config_maps.of(key).cloned().collect(),
             claims: cache.claims.of(key).cloned().collect(),
+            vanished: memory.vanished.clone(),
             obstacles: memory.obstacles.clone(),
+            progress: memory.progress.clone(),
             last_status_write: memory.last_status_write,
-        }))
+        };
+        let reading = memory.following.as_mut().filter(|_| snapshot.progress.is_some());
+        match reading.and_then(|following| following.last_words(&snapshot)) {
+            Some(patience) => Sight::Behind(patience),
+            None => Sight::Clear(Box::new(snapshot)),
+        }
     }
 
-    /// A job that cannot even be read: its owner is told, once per generation, and the others go on.
-    async fn report_unreadable(&self, key: &JobKey, reference: &JobRef, generation: i64, error: &str) {
+    /// A job that cannot even be read: its owner is told, once per generation, and the others go on. One that another
+    /// version of the operator has begun with keeps its state: it may be in the middle of its training.
+    async fn report_unreadable(&self, key: &JobKey, reference: &JobRef, job: &Unreadable) {
+        let generation = job.metadata.generation.unwrap_or_default();
         let reported =
             self.lock_memory().entry(key.clone()).or_default().unreadable_reported == Some(generation);
         if reported {
             return;
         }
-        let message = format!("the object cannot be read: {error}");
+        let message = format!("this version of the operator cannot read the job: {}", job.error);
         tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, "{message}");
         self.metrics.error(key, "unreadable");
-        let failed = Condition {
-            type_: condition::FAILED.to_owned(),
-            status: "True".to_owned(),
-            reason: "InvalidSpec".to_owned(),
-            message: message.clone(),
-            last_transition_time: Time(Timestamp::now()),
-            observed_generation: Some(generation),
-        };
-        let patch = json!({"status": {
-            "state": State::Failed,
-            "phase": State::Failed.phase(),
-            "message": message,
-            "observedGeneration": generation,
-            "conditions": [failed],
-        }});
+        let version = job.metadata.resource_version.as_deref().unwrap_or_default();
+        let mut patch = json!({"metadata": {"resourceVersion": version}, "status": {"message": message}});
+        if !job.has_state {
+            let failed = Condition {
+                type_: condition::FAILED.to_owned(),
+                status: "True".to_owned(),
+                reason: UNREADABLE.to_owned(),
+                message: message.clone(),
+                last_transition_time: Time(Timestamp::now()),
+                observed_generation: Some(generation),
+            };
+            patch["status"]["state"] = json!(State::Failed);
+            patch["status"]["phase"] = json!(State::Failed.phase());
+            patch["status"]["observedGeneration"] = json!(generation);
+            patch["status"]["conditions"] = json!([failed]);
+        }
         match self.port.patch_status(reference, &patch).await {
             Ok(_) => {
-                self.lock_memory().entry(key.clone()).or_default().unreadable_reported = Some(generation);
+                self.with_memory(key, |memory| memory.unreadable_reported = Some(generation));
                 let notice = Notice {
                     importance: Importance::Warning,
                     reason: "InvalidSpec",
@@ -407,7 +449,8 @@ impl Shared {
 
     fn forget(&self, key: &JobKey) {
         self.queue.forget(key);
-        if self.lock_memory().remove(key).is_some() {
+        self.lock_cramped().remove(key);
+        if self.lock_memory().remove(key).is_some_and(|memory| memory.begun) {
             tracing::info!(namespace = %key.namespace, trainingjob = %key.name, "TrainingJob is gone: {key}");
             self.metrics.job_deleted(key);
         }
@@ -415,6 +458,11 @@ impl Shared {
 
     pub(crate) fn with_cache<T>(&self, act: impl FnOnce(&mut Cache) -> T) -> T {
         act(&mut self.lock_cache())
+    }
+
+    /// Looks into what is remembered about a job. Nothing is remembered about one that is gone.
+    pub(crate) fn with_memory<T>(&self, key: &JobKey, act: impl FnOnce(&mut Memory) -> T) -> Option<T> {
+        self.lock_memory().get_mut(key).map(act)
     }
 
     /// A kind has been listed in full.
@@ -444,44 +492,86 @@ impl Shared {
         unseen
     }
 
-    /// Something in this namespace ended or went: jobs that a quota held back may try again.
-    pub(crate) fn room_in(&self, namespace: &str) {
-        let mut cramped = self.cramped.lock().unwrap_or_else(PoisonError::into_inner);
-        let freed: Vec<JobKey> = cramped.extract_if(|key| &*key.namespace == namespace).collect();
+    /// A pod of this job ended or went: jobs beside it that a quota holds back may try again. What a job that is held
+    /// back itself gives back is no room: it has only just tried.
+    pub(crate) fn room_beside(&self, key: &JobKey) {
+        let mut cramped = self.lock_cramped();
+        if cramped.is_empty() || cramped.contains(key) {
+            return;
+        }
+        let freed: Vec<JobKey> = cramped.extract_if(|other| other.namespace == key.namespace).collect();
         drop(cramped);
         for key in freed {
-            if let Some(memory) = self.lock_memory().get_mut(&key) {
+            self.with_memory(&key, |memory| {
                 memory.obstacles.retain(|obstacle| obstacle.kind != ObstacleKind::Quota);
-            }
+            });
             self.queue.add(key);
         }
     }
 
-    /// A pod is no longer seen, although nobody had asked for its deletion: somebody may have taken its label.
-    pub(crate) fn doubt(&self, key: &JobKey, pod: LostPod) {
-        self.lock_memory().entry(key.clone()).or_default().lost.push(pod);
+    /// A pod is no longer seen, although nobody had asked for its deletion: somebody may have taken its label. Called
+    /// while the cache is locked, so that nobody plans without the pod before it is asked for.
+    pub(crate) fn doubt(&self, cache: &Cache, key: &JobKey, pod: &LostPod) {
+        let uid = match cache.job(key) {
+            Some(Job::Read(job)) => job.metadata.uid.as_deref(),
+            _ => None,
+        };
+        if uid != Some(&pod.job) {
+            return;
+        }
+        let mut all = self.lock_memory();
+        let memory = all.entry(key.clone()).or_default();
+        if !memory.has_deleted(&pod.uid) {
+            memory.lost.push(pod.clone());
+        }
     }
 
     /// Asks whether the pods that vanished are really gone. One that is still there gets its labels back, so that
     /// nothing is concluded from its absence.
     async fn settle_doubts(&self, key: &JobKey) {
-        let lost = match self.lock_memory().get_mut(key) {
-            Some(memory) if !memory.lost.is_empty() => std::mem::take(&mut memory.lost),
-            _ => return,
-        };
-        for LostPod { job, name, uid } in lost {
-            let reference =
-                JobRef { namespace: key.namespace.to_string(), name: key.name.to_string(), uid: job };
-            let Ok(metadata) = self.port.metadata(&reference, TargetKind::Pod, &name).await else { continue };
-            if metadata.uid.as_deref() != Some(&uid) || metadata.deletion_timestamp.is_some() {
-                continue;
-            }
-            tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, pod = %name, "its label was removed; putting it back");
-            match relabel(&self.port, &reference, TargetKind::Pod, &name, &metadata).await {
-                Ok(echo) => self.lock_memory().entry(key.clone()).or_default().expect(vec![echo]),
-                Err(refusal) => tracing::warn!(pod = %name, "its label stays off: {refusal}"),
-            }
+        let lost = self.with_memory(key, |memory| memory.lost.clone()).unwrap_or_default();
+        let asked = join_all(lost.iter().map(|pod| self.ask_for(key, pod))).await;
+        for (pod, found) in lost.into_iter().zip(asked) {
+            self.with_memory(key, |memory| match found {
+                Ok(None) => {
+                    memory.lost.retain(|other| *other != pod);
+                    memory.vanished.push(Vanished { name: pod.name, attempt: pod.attempt });
+                }
+                Ok(Some(echo)) => {
+                    memory.lost.retain(|other| *other != pod);
+                    memory.expect(vec![echo]);
+                }
+                Err(refusal) => {
+                    tracing::warn!(job = %key, pod = %pod.name, "is it gone? {refusal}; asking again");
+                    self.queue.add_at(key.clone(), Instant::now() + Duration::from_secs(1));
+                }
+            });
         }
+    }
+
+    /// Nothing, if the pod is gone or going; else what will be seen of it again.
+    async fn ask_for(&self, key: &JobKey, pod: &LostPod) -> Result<Option<Echo>, Refusal> {
+        let reference =
+            JobRef { namespace: key.namespace.to_string(), name: key.name.to_string(), uid: pod.job.clone() };
+        let metadata = match self.port.metadata(&reference, TargetKind::Pod, &pod.name).await {
+            Ok(metadata) => metadata,
+            Err(Refusal::NotFound) => return Ok(None),
+            Err(refusal) => return Err(refusal),
+        };
+        let is_it = metadata.uid.as_deref() == Some(&pod.uid) && metadata.deletion_timestamp.is_none();
+        if !is_it || controller(&metadata).as_deref() != Some(&pod.job) {
+            return Ok(None);
+        }
+        tracing::warn!(job = %key, pod = %pod.name, "its label was removed; putting it back");
+        match relabel(&self.port, &reference, TargetKind::Pod, &pod.name, &metadata).await {
+            Ok(echo) => Ok(Some(echo)),
+            Err(Refusal::NotFound | Refusal::Conflict) => Ok(None),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    fn lock_cramped(&self) -> MutexGuard<'_, HashSet<JobKey>> {
+        self.cramped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_cache(&self) -> MutexGuard<'_, Cache> {

@@ -1,6 +1,8 @@
 //! Carries out a plan. No meaningful choices are left: every step is safe to repeat, and what the cluster refuses
 //! is reported back as an obstacle for the next plan.
 
+use std::collections::BTreeMap;
+
 use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -103,11 +105,16 @@ pub(crate) async fn relabel(
     name: &str,
     metadata: &ObjectMeta,
 ) -> Result<Echo, Refusal> {
-    let mut labels: Map<String, Value> =
-        metadata.labels.iter().flatten().map(|(key, value)| (key.clone(), json!(value))).collect();
-    labels.insert(names::MANAGED_BY_LABEL.to_owned(), json!(names::MANAGED_BY));
-    labels.insert(names::JOB_LABEL.to_owned(), json!(job.name));
-    let patch = json!([{"op": "add", "path": "/metadata/labels", "value": labels}]);
+    let labels = [(names::MANAGED_BY_LABEL, names::MANAGED_BY), (names::JOB_LABEL, job.name.as_str())];
+    let patch = if metadata.labels.is_some() {
+        let path = |label: &str| format!("/metadata/labels/{}", label.replace('/', "~1"));
+        labels
+            .iter()
+            .map(|(label, value)| json!({"op": "add", "path": path(label), "value": value}))
+            .collect()
+    } else {
+        json!([{"op": "add", "path": "/metadata/labels", "value": BTreeMap::from(labels)}])
+    };
     let target = Target { kind, name: name.to_owned(), uid: metadata.uid.clone().unwrap_or_default() };
     let written = port.patch(job, &target, &patch).await?;
     Ok(Echo::Reached { kind, name: name.to_owned(), version: written.version })
@@ -206,6 +213,11 @@ impl<P: Port> Run<'_, P> {
     async fn create(&self, object: &NewObject) -> Done {
         let (kind, name) = (object.kind(), object.name());
         match self.port.create(&self.reference, object).await {
+            // Not the job has changed, but something that the API server counts with, such as a quota.
+            Err(Refusal::Conflict) => Done::Stopped(
+                Refusal::Passing("something it depends on has changed in the meantime".to_owned()),
+                format!("{} {name}", kind.as_str()),
+            ),
             Ok(written) => {
                 Done::Echo(Echo::Reached { kind, name: name.to_owned(), version: written.version })
             }
@@ -240,7 +252,11 @@ impl<P: Port> Run<'_, P> {
                 || "it was not made by Trainyard".to_owned(),
                 |owner| format!("it belongs to {} {}", owner.kind, owner.name),
             );
-            return Done::InTheWay(what, format!("{whose}; delete it, or give the job another name"));
+            let advice = match kind {
+                TargetKind::Claim => "name it in checkpoint.storage.claimName, or give the job another name",
+                _ => "delete it, or give the job another name",
+            };
+            return Done::InTheWay(what, format!("{whose}; {advice}"));
         }
         let version =
             metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0);
@@ -280,7 +296,10 @@ impl<P: Port> Run<'_, P> {
                 name: target.name.clone(),
                 version: written.version,
             }),
-            Err(Refusal::NotFound) => Done::Yes,
+            // Gone, or another object of that name: the next plan sees.
+            Err(Refusal::NotFound | Refusal::Conflict) => Done::Yes,
+            // Putting something back must not end a training.
+            Err(Refusal::Invalid(why)) => Done::Stopped(Refusal::Forbidden(why), target.name.clone()),
             Err(refusal) => Done::Stopped(refusal, format!("{} {}", target.kind.as_str(), target.name)),
         }
     }

@@ -4,9 +4,12 @@
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use trainyard_plan::{Obstacle, TargetKind};
+use trainyard_api::TrainingJobStatus;
+use trainyard_plan::{Obstacle, TargetKind, Vanished};
+use trainyard_progress::Progress;
 
 use crate::cache::{Cache, JobKey};
+use crate::progress::Following;
 
 /// How long the echo of our own write may take before a plan is made without it. Only a watch that lost an
 /// object which was created and deleted while it was down makes us wait this long.
@@ -30,22 +33,30 @@ pub(crate) struct LostPod {
     pub(crate) job: String,
     pub(crate) name: String,
     pub(crate) uid: String,
+    pub(crate) attempt: Option<i32>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
+    /// The job that all of this is about: another of the same name starts afresh.
+    job: String,
     /// This process has begun with the job: it is announced and counted once.
     pub(crate) begun: bool,
     echoes: Vec<Echo>,
     waiting_since: Option<Instant>,
     pub(crate) obstacles: Vec<Obstacle>,
     pub(crate) last_status_write: Option<Timestamp>,
+    /// The log that is followed for progress, and what it said.
+    pub(crate) following: Option<Following>,
+    pub(crate) progress: Option<Progress>,
     /// Passing faults in a row, for the delay until the next try.
     pub(crate) faults: u32,
     /// Refusals in a row, likewise.
     pub(crate) refusals: u32,
     /// Pods that vanished without having been asked to go.
     pub(crate) lost: Vec<LostPod>,
+    /// Those of them that are really gone.
+    pub(crate) vanished: Vec<Vanished>,
     /// Generation for which an unreadable job has been reported.
     pub(crate) unreadable_reported: Option<i64>,
     /// When the failure happened from which the job now recovers.
@@ -53,6 +64,30 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// Forgets everything if this is another job than before.
+    pub(crate) fn is_about(&mut self, uid: &str) {
+        if self.job != uid {
+            let fresh = self.job.is_empty();
+            let before = std::mem::replace(self, Self { job: uid.to_owned(), ..Self::default() });
+            if fresh {
+                self.lost = before.lost;
+            }
+        }
+    }
+
+    /// Whether we have asked for the deletion of this object ourselves.
+    pub(crate) fn has_deleted(&self, object: &str) -> bool {
+        self.echoes.iter().any(|echo| matches!(echo, Echo::Leaving { uid, .. } if uid == object))
+    }
+
+    /// Once all pods of an attempt have been seen, the status knows which are missing.
+    pub(crate) fn forget_vanished(&mut self, status: Option<&TrainingJobStatus>) {
+        let Some(last) = status.and_then(|status| status.attempts.last()) else { return };
+        let settled =
+            if last.is_open() && last.created_time.is_none() { last.number - 1 } else { last.number };
+        self.vanished.retain(|pod| pod.attempt.is_some_and(|attempt| attempt > settled));
+    }
+
     pub(crate) fn expect(&mut self, echoes: Vec<Echo>) {
         self.echoes.extend(echoes);
         self.waiting_since = (!self.echoes.is_empty()).then(Instant::now);

@@ -314,9 +314,15 @@ struct Reading {
     gpus: i64,
     allocated: i64,
     active: i64,
+    percent: Option<f64>,
+    epoch: Option<f64>,
+    loss: Option<f64>,
+    accuracy: Option<f64>,
 }
 
 type Value = fn(&Reading) -> i64;
+/// What only some jobs tell.
+type Told = fn(&Reading) -> Option<f64>;
 
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -358,6 +364,21 @@ impl Collector for Gauges {
                 ConstGauge::new(value(reading)).encode(family.encode_family(&labels)?)?;
             }
         }
+        let told: [(&str, &str, Told); 4] = [
+            ("trainingjob_progress_percent", "How much of the training is done", |reading| reading.percent),
+            ("trainingjob_current_epoch", "The epoch that is being trained", |reading| reading.epoch),
+            ("trainingjob_loss", "The loss that the program reported last", |reading| reading.loss),
+            ("trainingjob_accuracy", "The accuracy that the program reported last", |reading| {
+                reading.accuracy
+            }),
+        ];
+        for (name, help, value) in told {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (reading, value) in readings.iter().filter_map(|reading| Some((reading, value(reading)?))) {
+                let labels = [("namespace", &*reading.key.namespace), ("trainingjob", &*reading.key.name)];
+                ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+            }
+        }
         Ok(())
     }
 }
@@ -371,6 +392,7 @@ fn readings(shared: &Shared) -> Vec<Reading> {
                 Job::Read(job) => {
                     let status = job.status.as_ref();
                     let workers = status.and_then(|status| status.workers).unwrap_or_default();
+                    let metric = |name: &str| status.and_then(|status| status.metrics.get(name).copied());
                     let resources = status.and_then(|status| status.resources).unwrap_or_default();
                     Some(Reading {
                         key: key.clone(),
@@ -378,6 +400,12 @@ fn readings(shared: &Shared) -> Vec<Reading> {
                         gpus: resources.allocated_gpus.into(),
                         allocated: workers.desired.into(),
                         active: workers.active.into(),
+                        percent: status
+                            .and_then(|status| status.progress.as_ref()?.strip_suffix('%')?.parse().ok()),
+                        #[expect(clippy::cast_precision_loss, reason = "a number of epochs")]
+                        epoch: status.and_then(|status| status.current_epoch).map(|epoch| epoch as f64),
+                        loss: metric("loss"),
+                        accuracy: metric("accuracy"),
                     })
                 }
                 Job::Unreadable { .. } => None,

@@ -175,8 +175,8 @@ fn refusal(error: kube::Error) -> Refusal {
         (409, "AlreadyExists") => Refusal::AlreadyExists,
         (409, _) => Refusal::Conflict,
         (403, _) if message.contains("exceeded quota") => Refusal::Quota(message),
-        (403 | 401, _) => Refusal::Forbidden(message),
-        (400 | 422, _) => Refusal::Invalid(message),
+        (403 | 400, _) => Refusal::Forbidden(message),
+        (422, _) => Refusal::Invalid(message),
         _ => Refusal::Passing(message),
     }
 }
@@ -210,6 +210,13 @@ fn only(uid: &str) -> DeleteParams {
     }
 }
 
+/// The patch, for this very object and not for another of its name.
+fn only_this(target: &Target, patch: &Value) -> Value {
+    let mut steps = vec![serde_json::json!({"op": "test", "path": "/metadata/uid", "value": target.uid})];
+    steps.extend(patch.as_array().into_iter().flatten().cloned());
+    Value::Array(steps)
+}
+
 fn json(object: &impl Serialize) -> Result<Vec<u8>, Refusal> {
     serde_json::to_vec(object).map_err(|error| Refusal::Invalid(error.to_string()))
 }
@@ -239,10 +246,13 @@ impl Port for KubePort {
                     http::header::CONTENT_TYPE,
                     http::HeaderValue::from_static("application/json-patch+json"),
                 );
-                *request.body_mut() = patch.to_string().into_bytes();
+                *request.body_mut() = only_this(target, patch).to_string().into_bytes();
                 request
             });
-        self.write("patch", request).await
+        match self.write("patch", request).await {
+            Err(Refusal::Invalid(why)) if why.contains("/metadata/uid") => Err(Refusal::Conflict),
+            other => other,
+        }
     }
 
     async fn patch_job(&self, job: &JobRef, patch: &Value) -> Result<Written, Refusal> {

@@ -153,12 +153,17 @@ impl Viewed for SlimPod {
             shape: note(names::SHAPE_ANNOTATION),
             owner: controller(&self.metadata),
             deleting: self.metadata.deletion_timestamp.is_some(),
-            phase: match self.status.phase.as_deref() {
-                Some("Running" | "Unknown") => PodPhase::Running,
-                Some("Succeeded") => PodPhase::Succeeded,
-                Some("Failed") => PodPhase::Failed,
+            // Sidecars end as they like: what the training container did decides.
+            phase: match (self.status.phase.as_deref(), &exit) {
+                (Some("Running" | "Succeeded" | "Failed"), Some(exit)) if exit.code == 0 => {
+                    PodPhase::Succeeded
+                }
+                (Some("Running" | "Failed"), Some(_)) | (Some("Failed"), None) => PodPhase::Failed,
+                (Some("Succeeded"), _) => PodPhase::Succeeded,
+                (Some("Running" | "Unknown"), _) => PodPhase::Running,
                 _ => PodPhase::Pending,
             },
+            lingers: exit.is_some() && self.status.phase.as_deref() == Some("Running"),
             node: self.spec.node_name,
             name: self.metadata.name.unwrap_or_default(),
             uid: self.metadata.uid.unwrap_or_default(),
@@ -229,6 +234,9 @@ impl SlimPod {
                     | "Terminated"
             )
         });
+        // A pod that failed before its program was started: the node did not take it, or could not.
+        let never_ran = self.status.phase.as_deref() == Some("Failed") && self.exit().is_none();
+        let reason = reason.or_else(|| self.status.reason.as_deref().filter(|_| never_ran));
         target.or_else(|| {
             reason.map(|reason| match &self.status.message {
                 Some(message) => format!("{reason}: {message}"),

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, pin_mut};
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use trainyard_api::{TrainingJob, names};
+use trainyard_api::names;
 
 use crate::cache::{Cache, Job, JobKey, Named, Shelf};
 use crate::driver::Shared;
+use crate::guard::Guarded;
 use crate::memory::LostPod;
 use crate::views::{SlimClaim, SlimConfigMap, SlimPod, SlimService, Viewed, version};
 
@@ -46,25 +46,17 @@ pub(crate) fn start(shared: &Arc<Shared>, client: &kube::Client) -> Vec<tokio::t
 }
 
 async fn follow_jobs(shared: Arc<Shared>, client: kube::Client) {
-    let api: Api<DeserializeGuard<TrainingJob>> = scoped(&shared, client);
-    // One bad object must not stop the others: the guard keeps what does not parse apart.
+    let api: Api<Guarded> = scoped(&shared, client);
     follow(shared, api, watcher::Config::default(), 0, |cache, event| {
-        apply(&mut cache.jobs, event, |DeserializeGuard(job)| match job {
-            Ok(mut job) => {
+        apply(&mut cache.jobs, event, |job| match job {
+            Guarded::Read(mut job) => {
                 job.metadata.managed_fields = None;
                 if let Some(annotations) = &mut job.metadata.annotations {
                     annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
                 }
-                Job::Read(Arc::new(job))
+                Job::Read(Arc::from(job))
             }
-            Err(invalid) => Job::Unreadable {
-                name: invalid.metadata.name.unwrap_or_default(),
-                uid: invalid.metadata.uid.unwrap_or_default(),
-                generation: invalid.metadata.generation.unwrap_or_default(),
-                deleting: invalid.metadata.deletion_timestamp.is_some(),
-                finalizers: invalid.metadata.finalizers.unwrap_or_default(),
-                error: invalid.error,
-            },
+            Guarded::Unreadable(job) => Job::Unreadable(Arc::from(job)),
         })
     })
     .await;
@@ -108,10 +100,10 @@ where
 struct News {
     /// The jobs that it is about.
     about: Vec<JobKey>,
-    /// A pod that is no longer seen, although nobody had asked it to go.
-    lost: Option<LostPod>,
-    /// Something ended or went: a quota may have room again.
-    room: bool,
+    /// Pods that are no longer seen, although nobody had asked them to go.
+    lost: Vec<(JobKey, LostPod)>,
+    /// A pod of this job no longer counts against a quota.
+    room: Option<JobKey>,
 }
 
 /// Puts one event into the cache and says what is new.
@@ -129,19 +121,31 @@ fn apply<K: Resource<DynamicType = ()>, T: Named>(
             shelf.begin_pass();
             News::default()
         }
-        Event::InitDone => News { about: shelf.end_pass(), ..News::default() },
+        Event::InitDone => {
+            let mut news = News::default();
+            for (key, view) in shelf.end_pass() {
+                news.lost.extend(view.if_lost().map(|pod| (key.clone(), pod)));
+                news.about.push(key);
+            }
+            news
+        }
         Event::Apply(object) | Event::InitApply(object) => {
             let Some(key) = key(&object) else { return News::default() };
             let version = version(object.meta());
             let view = view(object);
-            let room = view.has_ended();
-            shelf.put(key.clone(), version, view);
-            News { about: vec![key], lost: None, room }
+            let ended = view.has_ended();
+            let before = shelf.put(key.clone(), version, view);
+            let room = (ended && before.is_some_and(|before| !before.has_ended())).then(|| key.clone());
+            News { about: vec![key], lost: Vec::new(), room }
         }
         Event::Delete(object) => {
             let Some(key) = key(&object) else { return News::default() };
-            let removed = shelf.remove(&key, object.meta());
-            News { about: vec![key], lost: removed.and_then(|view| view.if_lost()), room: true }
+            let Some(view) = shelf.remove(&key, object.meta()) else { return News::default() };
+            News {
+                lost: view.if_lost().map(|pod| (key.clone(), pod)).into_iter().collect(),
+                room: (view.counts() && !view.has_ended()).then(|| key.clone()),
+                about: vec![key],
+            }
         }
     }
 }
@@ -155,6 +159,7 @@ async fn follow<K>(
 ) where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
+    let _end = End { shared: shared.clone(), kind };
     // Small pages: the first list of a large cluster must not need more memory than the cache itself.
     let stream = watcher::watcher(api, config.page_size(100));
     pin_mut!(stream);
@@ -173,14 +178,16 @@ async fn follow<K>(
                     delay = FIRST_DELAY;
                 }
                 let listed = matches!(event, Event::InitDone);
-                let news = shared.with_cache(|cache| apply(cache, event));
-                if let (Some(lost), Some(key)) = (news.lost, news.about.first()) {
-                    shared.doubt(key, lost);
-                }
-                if news.room
-                    && let Some(key) = news.about.first()
-                {
-                    shared.room_in(&key.namespace);
+                let news = shared.with_cache(|cache| {
+                    let news = apply(cache, event);
+                    // Before anybody can plan without these pods.
+                    for (key, pod) in &news.lost {
+                        shared.doubt(cache, key, pod);
+                    }
+                    news
+                });
+                if let Some(key) = news.room {
+                    shared.room_beside(&key);
                 }
                 for key in news.about {
                     shared.queue.add(key);
@@ -202,6 +209,18 @@ async fn follow<K>(
                 delay = (delay * 2).min(LAST_DELAY);
             }
         }
+    }
+}
+
+/// A watch never ends by itself. If one does (a panic), the operator is not ready any more, and says so.
+struct End {
+    shared: Arc<Shared>,
+    kind: usize,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.shared.watching(self.kind, false);
     }
 }
 

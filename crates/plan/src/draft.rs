@@ -139,6 +139,7 @@ impl<'a> Draft<'a> {
     /// Ends the current attempt, if one is open.
     pub(crate) fn end_attempt(&mut self, cause: Cause, pod: Option<&PodView>, message: &str) {
         let time = self.time();
+        self.status.estimated_completion = None;
         if let Some(attempt) = self.open_attempt() {
             attempt.end_time = Some(time);
             attempt.cause = Some(cause);
@@ -205,6 +206,12 @@ pub(crate) fn whole_seconds(at: Timestamp) -> Time {
 fn essence(status: &TrainingJobStatus) -> TrainingJobStatus {
     let mut essence = status.clone();
     essence.message = None;
+    essence.progress = None;
+    essence.current_epoch = None;
+    essence.total_epochs = None;
+    essence.estimated_completion = None;
+    essence.duration = None;
+    essence.metrics.clear();
     essence.workers = None;
     essence.replicas = None;
     essence.resources = None;

@@ -79,6 +79,7 @@ pub(crate) fn hash_of(spec: &TrainingJobSpec) -> String {
         startup_timeout_seconds: _,
         ttl_seconds_after_finished: _,
         clean_pod_policy: _,
+        progress: _,
         roles: _,
         template,
         managed_by: _,

@@ -19,10 +19,10 @@ mod text;
 mod world;
 
 pub use build::fingerprint;
-pub use life::plan;
+pub use life::{UNREADABLE, plan};
 pub use plan::{Importance, NewObject, Notice, Plan, Restore, StatusWrite, Step, Target, TargetKind};
 pub use settings::Settings;
 pub use snapshot::{
-    ClaimView, Exit, ObjectView, Obstacle, ObstacleKind, PodPhase, PodView, Snapshot, Waiting,
+    ClaimView, Exit, ObjectView, Obstacle, ObstacleKind, PodPhase, PodView, Snapshot, Vanished, Waiting,
 };
 pub use world::{Member, Rank, World};

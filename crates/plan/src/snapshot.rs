@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use trainyard_api::TrainingJob;
+use trainyard_progress::Progress;
 
 /// One job and all that carries its label, sorted by name.
 #[derive(Clone, Debug)]
@@ -15,8 +16,12 @@ pub struct Snapshot {
     pub services: Vec<ObjectView>,
     pub config_maps: Vec<ObjectView>,
     pub claims: Vec<ClaimView>,
+    /// Pods that existed and are gone although nobody here asked for it, as far as this process has seen it.
+    pub vanished: Vec<Vanished>,
     /// What the cluster refused when the last plans were carried out.
     pub obstacles: Vec<Obstacle>,
+    /// How far the program of the pod of rank 0 says it is.
+    pub progress: Option<Progress>,
     /// When this job's status was last written, as far as this process knows.
     pub last_status_write: Option<Timestamp>,
 }
@@ -30,7 +35,9 @@ impl Snapshot {
             services: Vec::new(),
             config_maps: Vec::new(),
             claims: Vec::new(),
+            vanished: Vec::new(),
             obstacles: Vec::new(),
+            progress: None,
             last_status_write: None,
         }
     }
@@ -51,6 +58,8 @@ pub struct PodView {
     /// Marked for deletion.
     pub deleting: bool,
     pub phase: PodPhase,
+    /// Its training container has ended, but something beside it still runs.
+    pub lingers: bool,
     pub node: Option<String>,
     /// How its training container ended.
     pub exit: Option<Exit>,
@@ -58,6 +67,13 @@ pub struct PodView {
     pub waiting: Option<Waiting>,
     /// Why the cluster ended it, if it was the cluster (eviction, preemption, shutdown).
     pub disruption: Option<String>,
+}
+
+/// A pod that is gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vanished {
+    pub name: String,
+    pub attempt: Option<i32>,
 }
 
 /// The phase of a pod. `Unknown` (a silent node) counts as running until the cluster says more.

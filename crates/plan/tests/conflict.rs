@@ -16,6 +16,7 @@ fn pod_of(owner: Option<&str>, name: &str) -> PodView {
         shape: None,
         deleting: false,
         phase: PodPhase::Running,
+        lingers: false,
         node: None,
         exit: None,
         waiting: None,

@@ -260,6 +260,7 @@ fn pod() -> impl Strategy<Value = (PodView, bool)> {
                 shape: None,
                 deleting: deleting && uid % 3 == 0,
                 phase,
+                lingers: uid % 5 == 0 && matches!(phase, PodPhase::Succeeded | PodPhase::Failed),
                 node: node.map(Into::into),
                 exit: exit.map(|(code, reason, at)| Exit {
                     code,
@@ -349,8 +350,17 @@ fn found() -> impl Strategy<Value = Found> {
             .collect();
         pods.sort_by(|left, right| left.name.cmp(&right.name));
         pods.dedup_by(|left, right| left.name == right.name);
-        let snapshot =
-            Snapshot { job: job.into(), pods, services, config_maps, claims, obstacles, last_status_write };
+        let snapshot = Snapshot {
+            job: job.into(),
+            pods,
+            services,
+            config_maps,
+            claims,
+            vanished: Vec::new(),
+            obstacles,
+            last_status_write,
+            progress: None,
+        };
         let now = now.checked_add(SignedDuration::from_nanos(nanos.into())).unwrap_or(now);
         Found { snapshot, now }
     })

@@ -629,3 +629,55 @@ fn a_ranked_role_leads_and_counts_as_a_worker() {
     bert.settle();
     assert_eq!(bert.state(), State::Completed);
 }
+
+#[test]
+fn progress_is_told_every_five_seconds_and_ends_at_all() {
+    use trainyard_progress::Progress;
+    let reading = |text: &str| trainyard_progress::read(text).unwrap();
+    let mut bert = job("bert").workers(2).submitted();
+    bert.settle();
+    bert.run_all();
+    bert.settle();
+    let mut progress = Progress::default();
+    progress.take(reading(r#"{"epoch": 1, "epochs": 4, "loss": 0.9}"#), bert.now);
+    bert.progress = Some(progress.clone());
+    let before = bert.tally.statuses;
+    bert.pass(10);
+    bert.settle();
+    assert_eq!(bert.tally.statuses, before + 1);
+    let status = bert.status().clone();
+    assert_eq!((status.progress.as_deref(), status.current_epoch), (Some("25%"), Some(1)));
+    assert_eq!((status.total_epochs, status.estimated_completion), (Some(4), None));
+    assert_eq!(status.metrics.get("loss"), Some(&0.9));
+
+    // Two readings within five seconds make one status.
+    for (second, epoch) in [(1, 2), (1, 3)] {
+        bert.pass(second);
+        progress.take(reading(&format!(r#"{{"epoch": {epoch}, "loss": 0.5}}"#)), bert.now);
+        bert.progress = Some(progress.clone());
+        bert.settle();
+    }
+    assert_eq!(bert.tally.statuses, before + 1, "too early");
+    bert.sleep();
+    assert_eq!(bert.tally.statuses, before + 2);
+    let status = bert.status().clone();
+    assert_eq!((status.progress.as_deref(), status.current_epoch), (Some("75%"), Some(3)));
+    assert!(status.estimated_completion.is_some() && status.duration.is_some());
+
+    // A restart keeps the last word until there is news; nobody can say when it ends.
+    bert.progress = None;
+    bert.fail("workers-1", 1);
+    bert.settle();
+    let status = bert.status().clone();
+    assert_eq!((status.progress.as_deref(), status.estimated_completion), (Some("75%"), None));
+    while bert.state() == State::Restarting {
+        bert.sleep();
+    }
+    bert.run_all();
+    bert.settle();
+    bert.succeed_all();
+    bert.settle();
+    let status = bert.status();
+    assert_eq!((status.state, status.progress.as_deref()), (Some(State::Completed), Some("100%")));
+    assert_eq!(status.metrics.get("loss"), Some(&0.5));
+}

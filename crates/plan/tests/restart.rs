@@ -5,6 +5,7 @@ mod support;
 use jiff::SignedDuration;
 use support::{Cluster, job, role};
 use trainyard_api::{Cause, Phase, RestartPolicy, Role, State};
+use trainyard_plan::Vanished;
 
 /// A job with two running workers.
 fn running(job: support::Job) -> Cluster {
@@ -419,4 +420,33 @@ fn without_a_backoff_the_replacement_comes_in_the_same_breath() {
     bert.fail("workers-0", 1);
     bert.settle();
     assert_eq!((bert.state(), bert.restarts().0, bert.pods().len()), (State::Initializing, 1, 2));
+}
+
+#[test]
+fn a_pod_that_vanishes_before_all_were_seen_is_not_replaced_alone() {
+    let mut bert = job("bert").workers(3).submitted();
+    bert.look_once();
+    assert_eq!(bert.pods().len(), 3);
+    bert.run("workers-0");
+    bert.run("workers-1");
+    // Deleted before the operator could write down that all three exist.
+    bert.remove_pod("workers-2");
+    bert.vanished = vec![Vanished { name: "bert-workers-2".into(), attempt: Some(1) }];
+    bert.settle();
+    assert_eq!(bert.causes(), [Cause::Disruption]);
+    assert_eq!(bert.status().attempts.last().map(|attempt| attempt.number), Some(2));
+    assert_eq!(bert.status().restarts.unwrap_or_default().application, 0);
+}
+
+#[test]
+fn a_pod_whose_sidecar_lingers_is_done_and_goes_with_the_rest() {
+    let mut bert = job("bert").workers(2).submitted();
+    bert.settle();
+    bert.run_all();
+    bert.settle();
+    bert.succeed_all();
+    bert.change_pod("workers-0", |pod| pod.lingers = true);
+    bert.settle();
+    assert_eq!(bert.state(), State::Completed);
+    assert_eq!(bert.pods(), ["workers-1"], "what still runs is removed, what has ended stays");
 }

@@ -45,6 +45,7 @@ fn end(draft: &mut Draft<'_>, state: State, message: &str) {
         draft.status.start_time.as_ref().map(|start| text::duration(time.0.duration_since(start.0)));
     draft.status.completion_time = Some(time);
     clean_up(draft);
+    report::conclude_progress(draft, state == State::Completed);
     report::conclude(draft);
 }
 
@@ -54,7 +55,9 @@ pub(super) fn clean_up(draft: &mut Draft<'_>) {
     match snapshot.job.spec.clean_pod_policy() {
         CleanPodPolicy::None => {}
         CleanPodPolicy::All => draft.delete_pods(snapshot.own_pods()),
-        CleanPodPolicy::Running => draft.delete_pods(snapshot.own_pods().filter(|pod| !pod.is_finished())),
+        CleanPodPolicy::Running => {
+            draft.delete_pods(snapshot.own_pods().filter(|pod| !pod.is_finished() || pod.lingers));
+        }
     }
 }
 

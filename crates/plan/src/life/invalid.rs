@@ -6,6 +6,8 @@ use super::{ending, finished};
 use crate::draft::Draft;
 
 const REASON: &str = "InvalidSpec";
+/// The reason that the operator gives for a job that it cannot read.
+pub const UNREADABLE: &str = "Unreadable";
 
 /// Whether the job has failed because of its spec.
 pub(super) fn is_the_reason(status: &TrainingJobStatus) -> bool {
@@ -13,6 +15,14 @@ pub(super) fn is_the_reason(status: &TrainingJobStatus) -> bool {
         && status
             .condition(condition::FAILED)
             .is_some_and(|failed| failed.status == "True" && failed.reason == REASON)
+}
+
+/// Whether an operator that could not read the job has said so. This one can.
+pub(super) fn was_unreadable(status: &TrainingJobStatus) -> bool {
+    status.state == Some(State::Failed)
+        && status
+            .condition(condition::FAILED)
+            .is_some_and(|failed| failed.status == "True" && failed.reason == UNREADABLE)
 }
 
 pub(super) fn fail(draft: &mut Draft<'_>, problems: &[Problem]) {

@@ -29,6 +29,7 @@ pub(super) enum Verdict<'a> {
 pub(super) fn judge<'a>(
     world: &World<'_>,
     gang: &Gang<'a>,
+    vanished: &[&str],
     attempt: Option<&Attempt>,
     status: &TrainingJobStatus,
     inputs: &str,
@@ -37,7 +38,9 @@ pub(super) fn judge<'a>(
         return Verdict::Succeeded;
     }
     // A worker whose peer is taken away fails, too, and often is seen first: what took the peer is the cause.
-    if let Some(verdict) = lost(world, gang, attempt, status) {
+    if let Some(verdict) =
+        lost(world, gang, attempt, status).or_else(|| gone_early(world, gang, vanished, attempt))
+    {
         return verdict;
     }
     if let Some(pod) = disrupted(gang).or_else(|| first_failure(world, gang)) {
@@ -146,6 +149,26 @@ fn lost<'a>(
             Verdict::Ends { cause: Cause::Disruption, pod, message }
         })
     })
+}
+
+/// A pod that was seen and is gone before all pods of its attempt had been seen. A new one beside the others would join
+/// a world that has begun without it.
+fn gone_early<'a>(
+    world: &World<'_>,
+    gang: &Gang<'a>,
+    vanished: &[&str],
+    attempt: Option<&Attempt>,
+) -> Option<Verdict<'a>> {
+    if attempt.is_some_and(|attempt| attempt.created_time.is_some()) {
+        return None;
+    }
+    let mut members = world.members();
+    let member = members.find(|member| {
+        let name = member.pod_name(world.job);
+        !gang.is_empty() && !gang.contains_key(name.as_str()) && vanished.contains(&name.as_str())
+    })?;
+    let message = format!("{} was lost: its pod was deleted", member.title());
+    Some(Verdict::Ends { cause: Cause::Disruption, pod: None, message })
 }
 
 /// An empty gang of a started attempt has lost everybody; otherwise the pods say what world they are of.

@@ -10,6 +10,7 @@ mod report;
 mod running;
 mod suspension;
 
+pub use invalid::UNREADABLE;
 use jiff::Timestamp;
 use trainyard_api::{Problem, Severity, names, validate};
 
@@ -35,12 +36,16 @@ pub fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
         .into_iter()
         .filter(|problem| problem.severity == Severity::Error)
         .collect();
-    let was_invalid = invalid::is_the_reason(&draft.status);
+    let was_unreadable = invalid::was_unreadable(&draft.status);
+    let was_invalid = was_unreadable || invalid::is_the_reason(&draft.status);
     if draft.status.is_terminal() && !was_invalid {
         finished::tidy(&mut draft);
     } else if !problems.is_empty() {
         invalid::fail(&mut draft, &problems);
-    } else if was_invalid && draft.status.observed_generation == Some(snapshot.generation()) {
+    } else if was_invalid
+        && !was_unreadable
+        && draft.status.observed_generation == Some(snapshot.generation())
+    {
         // Refused by the API server when its pods were created: only another spec can help.
         finished::tidy(&mut draft);
     } else {
@@ -66,7 +71,7 @@ fn has_finalizer(snapshot: &Snapshot) -> bool {
 fn add_finalizer(draft: &mut Draft<'_>) {
     if draft.snapshot.job.spec.delete_checkpoints_with_job() {
         draft.stage(vec![Step::AddFinalizer]);
-    } else {
+    } else if !draft.status.is_terminal() {
         draft.chores.push(Step::AddFinalizer);
     }
 }

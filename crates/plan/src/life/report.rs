@@ -9,7 +9,7 @@ use trainyard_api::{
 
 use super::judge::Gang;
 use crate::build;
-use crate::draft::Draft;
+use crate::draft::{Draft, whole_seconds};
 use crate::settings::Settings;
 use crate::snapshot::{PodPhase, PodView};
 use crate::text;
@@ -51,7 +51,7 @@ pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>)
     }
     draft.status.resources = Some(allocated(world, gang));
     draft.status.effective = Some(effective(job, world, draft.settings));
-    draft.status.total_epochs = job.spec.total_epochs();
+    progress(draft);
     draft.status.workers = Some(counts);
     draft.status.worker_statuses = workers;
     draft.status.replicas = Some(replicas);
@@ -64,6 +64,41 @@ pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>)
         names::ROLE_LABEL,
         names::WORKERS
     ));
+}
+
+/// What the program said about how far it is. Without news, the last word stands.
+fn progress(draft: &mut Draft<'_>) {
+    let snapshot = draft.snapshot;
+    let given = snapshot.job.spec.total_epochs();
+    let status = &mut draft.status;
+    status.total_epochs = given.or(status.total_epochs);
+    let Some(progress) = &snapshot.progress else { return };
+    status.total_epochs = progress.epochs.map(whole).or(given);
+    status.current_epoch = progress.epoch.map(whole).or(status.current_epoch);
+    status.metrics.clone_from(&progress.metrics);
+    #[expect(clippy::cast_precision_loss, reason = "a number of epochs")]
+    let epochs = given.map(|epochs| epochs as f64);
+    if let Some(fraction) = progress.fraction(epochs) {
+        // 100% is for a job that is done.
+        status.progress = Some(format!("{:.0}%", (fraction * 100.0).floor().min(99.0)));
+    }
+    status.estimated_completion = progress.estimate(epochs).map(whole_seconds);
+    if let (Some(start), Some(updated)) = (&status.start_time, progress.updated) {
+        status.duration = Some(text::duration(updated.duration_since(start.0)));
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a float becomes the nearest integer there is")]
+fn whole(number: f64) -> i64 {
+    number.floor() as i64
+}
+
+/// The training is over: nothing is left to estimate, and one that succeeded has done it all.
+pub(super) fn conclude_progress(draft: &mut Draft<'_>, succeeded: bool) {
+    draft.status.estimated_completion = None;
+    if succeeded && draft.status.progress.is_some() {
+        draft.status.progress = Some("100%".to_owned());
+    }
 }
 
 fn remembered<'s>(workers: &'s [WorkerStatus], name: &str) -> Option<&'s WorkerStatus> {

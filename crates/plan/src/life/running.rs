@@ -34,7 +34,13 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
     report::observe(draft, &world, &gang);
     note_created(draft, &world, &gang);
     let attempt = draft.status.attempts.last().filter(|attempt| attempt.number == number).cloned();
-    match judge(&world, &gang, attempt.as_ref(), &draft.status, &inputs) {
+    let vanished: Vec<&str> = snapshot
+        .vanished
+        .iter()
+        .filter(|pod| pod.attempt == Some(number))
+        .map(|pod| pod.name.as_str())
+        .collect();
+    match judge(&world, &gang, &vanished, attempt.as_ref(), &draft.status, &inputs) {
         Verdict::Succeeded => return ending::complete(draft),
         verdict => {
             if let Some(reason) = overdue(draft) {

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::{Attempt, Cause, State, TrainingJob, TrainingJobSpec, TrainingJobStatus};
 use trainyard_plan::{
     ClaimView, Exit, NewObject, Notice, ObjectView, Obstacle, ObstacleKind, PodPhase, PodView, Settings,
-    Snapshot, Waiting,
+    Snapshot, Vanished, Waiting,
 };
 
 use super::job::dawn;
@@ -27,6 +27,10 @@ pub(crate) struct Cluster {
     pub(super) claims: BTreeMap<String, ClaimView>,
     pub(super) obstacles: Vec<Obstacle>,
     pub(super) last_status_write: Option<Timestamp>,
+    /// Pods that the operator saw and that are gone.
+    pub(crate) vanished: Vec<Vanished>,
+    /// What the program of rank 0 says.
+    pub(crate) progress: Option<trainyard_progress::Progress>,
     /// Everything that was ever created, newest last.
     pub(crate) created: Vec<NewObject>,
     pub(crate) events: Vec<Notice>,
@@ -66,6 +70,8 @@ impl Cluster {
             claims: BTreeMap::new(),
             obstacles: Vec::new(),
             last_status_write: None,
+            progress: None,
+            vanished: Vec::new(),
             created: Vec::new(),
             events: Vec::new(),
             occurrences: BTreeSet::new(),
@@ -94,6 +100,7 @@ impl Cluster {
         cluster.claims = snapshot.claims.into_iter().map(|view| (view.name.clone(), view)).collect();
         cluster.obstacles = snapshot.obstacles;
         cluster.last_status_write = snapshot.last_status_write;
+        cluster.progress.clone_from(&snapshot.progress);
         cluster.strict = false;
         cluster
     }
@@ -205,8 +212,10 @@ impl Cluster {
             services: self.services.values().cloned().collect(),
             config_maps: self.config_maps.values().cloned().collect(),
             claims: self.claims.values().cloned().collect(),
+            vanished: self.vanished.clone(),
             obstacles: self.obstacles.clone(),
             last_status_write: self.last_status_write,
+            progress: self.progress.clone(),
         }
     }
 

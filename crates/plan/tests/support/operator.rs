@@ -100,6 +100,12 @@ impl Cluster {
         }
     }
 
+    /// One look, and what follows from it.
+    pub(crate) fn look_once(&mut self) {
+        let plan = self.plan();
+        assert!(self.execute(&plan).is_ok(), "nothing crashes here");
+    }
+
     /// Goes on until nothing happens any more, however long that takes. Pods that were told to go do go.
     pub(crate) fn run_out(&mut self) {
         for _ in 0..100 {
@@ -417,6 +423,7 @@ fn view_of(pod: &Pod, uid: &str) -> PodView {
         shape: note(names::SHAPE_ANNOTATION),
         deleting: false,
         phase: PodPhase::Pending,
+        lingers: false,
         node: None,
         exit: None,
         waiting: None,

@@ -1,0 +1,169 @@
+//! How far the trainings are: the log of the pod of rank 0 of every running job is followed through the Kubernetes API,
+//! so that the same code serves a real cluster and the embedded one.
+//!
+//! A source of progress only fills in `Memory::progress`; planning turns it into status. Another source (push, scrape)
+//! belongs beside this one and does the same.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::AsyncReadExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::LogParams;
+use tokio::sync::Semaphore;
+use trainyard_api::names;
+use trainyard_plan::{PodPhase, PodView, Snapshot, World};
+use trainyard_progress::{Lines, Progress, read};
+
+use crate::cache::JobKey;
+use crate::driver::Shared;
+
+/// How many logs are followed at the same time; each is a connection. Jobs beyond that have no progress until others end.
+const STREAMS_MAX: usize = 512;
+/// How much of a log that was there before is read: enough to find the last word.
+const TAIL_LINES: i64 = 200;
+/// A log that cannot be had is asked for again after so long, and then ever more rarely.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+const LAST_DELAY: Duration = Duration::from_mins(5);
+/// How long the end of a job waits for the last lines of its log.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Whoever follows the logs.
+pub(crate) struct Follower {
+    client: kube::Client,
+    streams: Arc<Semaphore>,
+}
+
+/// A log that is being followed. Dropping it ends that.
+#[derive(Debug)]
+pub(crate) struct Following {
+    pod: String,
+    task: tokio::task::JoinHandle<()>,
+    /// Since when its pod has ended.
+    ended: Option<Instant>,
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Following {
+    /// How much longer to wait for the last words of a pod that has ended.
+    pub(crate) fn last_words(&mut self, snapshot: &Snapshot) -> Option<Duration> {
+        let pod = snapshot.pods.iter().find(|pod| pod.uid == self.pod)?;
+        // Only the end of a job waits: a restart is urgent.
+        if self.task.is_finished() || pod.phase != PodPhase::Succeeded {
+            return None;
+        }
+        LAST_WORDS.checked_sub(self.ended.get_or_insert_with(Instant::now).elapsed())
+    }
+}
+
+impl Follower {
+    pub(crate) fn new(client: kube::Client) -> Self {
+        Self { client, streams: Arc::new(Semaphore::new(STREAMS_MAX)) }
+    }
+}
+
+impl Shared {
+    /// Follows the log of the job's leading pod, if there is one to follow and nobody does yet.
+    pub(crate) fn follow_leader(self: &Arc<Self>, key: &JobKey, snapshot: &Snapshot) {
+        let Some(pod) = leader(snapshot) else { return };
+        self.with_memory(key, |memory| {
+            if memory.following.as_ref().is_some_and(|following| following.pod == pod.uid) {
+                return;
+            }
+            memory.progress = None;
+            let task = follow(self.clone(), key.clone(), pod.name.clone(), pod.uid.clone());
+            memory.following =
+                Some(Following { pod: pod.uid.clone(), task: tokio::spawn(task), ended: None });
+        });
+    }
+}
+
+fn leader(snapshot: &Snapshot) -> Option<&PodView> {
+    let job = &*snapshot.job;
+    let is_over = job.status.as_ref().is_some_and(trainyard_api::TrainingJobStatus::is_terminal);
+    if is_over || !job.spec.reads_logs() || job.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let name = World::of(job).leader();
+    snapshot.own_pods().find(|pod| pod.name == name && !pod.deleting && pod.phase == PodPhase::Running)
+}
+
+async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String) {
+    let follower = &shared.follower;
+    let Ok(_stream) = follower.streams.clone().acquire_owned().await else { return };
+    let pods: Api<Pod> = Api::namespaced(follower.client.clone(), &key.namespace);
+    let interval = shared.config.settings.status_interval;
+    let interval = Duration::try_from(interval).unwrap_or_default();
+    let mut delay = FIRST_DELAY;
+    let mut lines = Lines::default();
+    let mut told: Option<Instant> = None;
+    let mut last_read: Option<Instant> = None;
+    loop {
+        let parameters = LogParams {
+            follow: true,
+            container: Some(names::CONTAINER.to_owned()),
+            tail_lines: last_read.is_none().then_some(TAIL_LINES),
+            since_seconds: last_read.map(|at| i64::try_from(at.elapsed().as_secs()).unwrap_or(0) + 1),
+            ..LogParams::default()
+        };
+        match pods.log_stream(&name, &parameters).await {
+            Ok(stream) => {
+                let mut stream = std::pin::pin!(stream);
+                let mut piece = vec![0; 16 << 10];
+                while let Ok(length @ 1..) = stream.read(&mut piece).await {
+                    (delay, last_read) = (FIRST_DELAY, Some(Instant::now()));
+                    let mut news = false;
+                    lines.push(&piece[..length], |line| news |= shared.take_line(&key, &uid, line));
+                    if news {
+                        let now = Instant::now();
+                        let at = told.map_or(now, |told| now.max(told + interval));
+                        told = Some(at);
+                        shared.queue.add_at(key.clone(), at);
+                    }
+                }
+                lines.finish(|line| _ = shared.take_line(&key, &uid, line));
+            }
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                tracing::warn!(job = %key, "no progress: {} (the operator needs get on pods/log)", status.message);
+            }
+            Err(error) => {
+                tracing::debug!(job = %key, pod = %name, "its log cannot be followed: {error}");
+            }
+        }
+        if !shared.still_runs(&key, &name, &uid) {
+            break;
+        }
+        tokio::time::sleep(delay).await;
+        delay = (delay * 2).min(LAST_DELAY);
+    }
+    // Whoever waits for the last words has them now.
+    shared.queue.add(key);
+}
+
+impl Shared {
+    /// Reads one line. Says whether it told of progress.
+    fn take_line(&self, key: &JobKey, uid: &str, line: &str) -> bool {
+        let Some(reading) = read(line) else { return false };
+        self.with_memory(key, |memory| {
+            let current = memory.following.as_ref().is_some_and(|following| following.pod == uid);
+            if current {
+                memory.progress.get_or_insert_with(Progress::default).take(reading, Timestamp::now());
+            }
+            current
+        })
+        .unwrap_or(false)
+    }
+
+    fn still_runs(&self, key: &JobKey, name: &str, uid: &str) -> bool {
+        self.with_cache(|cache| {
+            cache.pods.named(key, name).is_some_and(|pod| pod.uid == uid && !pod.is_finished())
+        })
+    }
+}
