@@ -11,8 +11,13 @@ pub(crate) enum Cgroups {
     /// One tree for all.
     Unified(PathBuf),
     /// A tree for each controller; those that can be used.
-    Separate { memory: Option<PathBuf>, cpu: Option<PathBuf> },
-    None { why: String },
+    Separate {
+        memory: Option<PathBuf>,
+        cpu: Option<PathBuf>,
+    },
+    None {
+        why: String,
+    },
 }
 
 /// The groups of one container; they are removed with it.
@@ -105,7 +110,8 @@ impl Cgroups {
                     let _ = fs::write(directory.join("memory.memsw.limit_in_bytes"), bytes.to_string());
                     group.kills = Some(directory.join("memory.oom_control"));
                 }
-                if let (Some(place), true) = (cpu, limits.cpu_limit.is_some() || limits.cpu_request.is_some()) {
+                if let (Some(place), true) = (cpu, limits.cpu_limit.is_some() || limits.cpu_request.is_some())
+                {
                     let directory = place.join(name);
                     make(&directory)?;
                     group.directories.push(directory.clone());
@@ -239,9 +245,14 @@ mod tests {
     #[test]
     fn mounts_are_found_by_kind_and_controller() {
         let mounts = "proc /proc proc rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
-        let v1 = mount_point(mounts, |kind, options| kind == "cgroup" && options.split(',').any(|o| o == "cpuacct"));
+        let v1 = mount_point(mounts, |kind, options| {
+            kind == "cgroup" && options.split(',').any(|o| o == "cpuacct")
+        });
         assert_eq!(v1, Some(PathBuf::from("/sys/fs/cgroup/cpu,cpuacct")));
-        assert_eq!(mount_point(mounts, |kind, _| kind == "cgroup2"), Some(PathBuf::from("/sys/fs/cgroup/unified")));
+        assert_eq!(
+            mount_point(mounts, |kind, _| kind == "cgroup2"),
+            Some(PathBuf::from("/sys/fs/cgroup/unified"))
+        );
         assert_eq!(mount_point(mounts, |kind, _| kind == "nfs"), None);
     }
 

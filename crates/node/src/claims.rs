@@ -27,7 +27,8 @@ pub(crate) fn volume_name(namespace: &str, name: &str) -> String {
 pub(crate) fn make(state_dir: &Path, claim: &PersistentVolumeClaim) -> Option<std::io::Result<PathBuf>> {
     let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
     let name = claim.metadata.name.as_deref().unwrap_or_default();
-    let wanted = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).filter(|name| !name.is_empty());
+    let wanted =
+        claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).filter(|name| !name.is_empty());
     if wanted.is_some_and(|wanted| wanted != volume_name(namespace, name)) {
         return None;
     }
@@ -44,63 +45,71 @@ pub(crate) async fn find(client: &kube::Client, claim: &PersistentVolumeClaim) -
 }
 
 /// Says in the API that the claim is bound.
-pub(crate) async fn bind(client: &kube::Client, claim: &PersistentVolumeClaim, path: &Path) -> kube::Result<()> {
-    let (Some(namespace), Some(name)) = (&claim.metadata.namespace, &claim.metadata.name) else { return Ok(()) };
-    let spec = claim.spec.clone().unwrap_or_default();
-    let requests = spec.resources.as_ref().and_then(|resources| resources.requests.clone());
-    let modes = spec.access_modes.clone().unwrap_or_else(|| vec!["ReadWriteOnce".to_owned()]);
-    let given = spec.volume_name.clone().filter(|name| !name.is_empty());
-    let volume_name = match given {
-        Some(given) => given,
-        None => {
-            let volume = PersistentVolume {
-                metadata: ObjectMeta { name: Some(volume_name(namespace, name)), ..ObjectMeta::default() },
-                spec: Some(PersistentVolumeSpec {
-                    access_modes: Some(modes.clone()),
-                    capacity: requests.clone(),
-                    claim_ref: Some(ObjectReference {
-                        api_version: Some("v1".to_owned()),
-                        kind: Some("PersistentVolumeClaim".to_owned()),
-                        name: Some(name.clone()),
-                        namespace: Some(namespace.clone()),
-                        uid: claim.metadata.uid.clone(),
-                        ..ObjectReference::default()
-                    }),
-                    host_path: Some(HostPathVolumeSource {
-                        path: path.to_string_lossy().into_owned(),
-                        type_: None,
-                    }),
-                    persistent_volume_reclaim_policy: Some("Retain".to_owned()),
-                    storage_class_name: spec.storage_class_name.clone(),
-                    ..PersistentVolumeSpec::default()
-                }),
-                status: None,
-            };
-            let volumes: Api<PersistentVolume> = Api::all(client.clone());
-            let made = volumes.create(&PostParams::default(), &volume).await;
-            let own = volume.metadata.name.clone().unwrap_or_default();
-            match made {
-                Ok(_) => {}
-                // Of an earlier claim of this name: it is for this one now.
-                Err(kube::Error::Api(status)) if status.code == 409 => {
-                    let patch = json!({"spec": {"claimRef": volume.spec.and_then(|spec| spec.claim_ref)}});
-                    volumes.patch(&own, &PatchParams::default(), &Patch::Merge(patch)).await?;
-                }
-                Err(error) => return Err(error),
-            }
-            let patch = json!({"status": {"phase": "Bound"}});
-            volumes.patch_status(&own, &PatchParams::default(), &Patch::Merge(patch)).await?;
-            own
-        }
+pub(crate) async fn bind(
+    client: &kube::Client,
+    claim: &PersistentVolumeClaim,
+    directory: &Path,
+) -> kube::Result<()> {
+    let (Some(namespace), Some(name)) = (&claim.metadata.namespace, &claim.metadata.name) else {
+        return Ok(());
     };
+    let spec = claim.spec.clone().unwrap_or_default();
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
-    if spec.volume_name.as_deref() != Some(&volume_name) {
-        let patch = json!({"metadata": {"uid": claim.metadata.uid}, "spec": {"volumeName": volume_name}});
+    if spec.volume_name.as_deref().unwrap_or_default().is_empty() {
+        let volume = make_volume(client, &volume(claim, namespace, name, directory)).await?;
+        let patch = json!({"metadata": {"uid": claim.metadata.uid}, "spec": {"volumeName": volume}});
         claims.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     }
-    let patch = json!({"status": {"phase": "Bound", "accessModes": modes, "capacity": requests}});
+    let capacity = spec.resources.and_then(|resources| resources.requests);
+    let patch = json!({"status": {"phase": "Bound", "accessModes": spec.access_modes, "capacity": capacity}});
     claims.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())
+}
+
+/// The volume of a claim.
+fn volume(claim: &PersistentVolumeClaim, namespace: &str, name: &str, directory: &Path) -> PersistentVolume {
+    let spec = claim.spec.clone().unwrap_or_default();
+    PersistentVolume {
+        metadata: ObjectMeta { name: Some(volume_name(namespace, name)), ..ObjectMeta::default() },
+        spec: Some(PersistentVolumeSpec {
+            access_modes: spec.access_modes,
+            capacity: spec.resources.and_then(|resources| resources.requests),
+            claim_ref: Some(ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("PersistentVolumeClaim".to_owned()),
+                name: Some(name.to_owned()),
+                namespace: Some(namespace.to_owned()),
+                uid: claim.metadata.uid.clone(),
+                ..ObjectReference::default()
+            }),
+            host_path: Some(HostPathVolumeSource {
+                path: directory.to_string_lossy().into_owned(),
+                type_: None,
+            }),
+            persistent_volume_reclaim_policy: Some("Retain".to_owned()),
+            storage_class_name: spec.storage_class_name,
+            ..PersistentVolumeSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// Creates a volume, or gives an old one of that name to its new claim.
+async fn make_volume(client: &kube::Client, volume: &PersistentVolume) -> kube::Result<String> {
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let name = volume.metadata.name.clone().unwrap_or_default();
+    match volumes.create(&PostParams::default(), volume).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let owner = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+            let patch = json!({"spec": {"claimRef": owner}});
+            volumes.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        }
+        Err(error) => return Err(error),
+    }
+    let patch = json!({"status": {"phase": "Bound"}});
+    volumes.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(name)
 }
 
 pub(crate) fn is_bound(claim: &PersistentVolumeClaim) -> bool {

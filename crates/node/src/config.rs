@@ -69,7 +69,8 @@ impl Config {
 
 /// The host name as an object's name.
 fn machine_name() -> String {
-    let name = nix::unistd::gethostname().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let name =
+        nix::unistd::gethostname().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     let name: String = name.chars().map(|c| if allowed(c) { c } else { '-' }).collect();
     let name = name.trim_matches(|c: char| !c.is_ascii_alphanumeric());

@@ -33,13 +33,22 @@ pub(crate) enum Message {
     PodListEnds,
     Claim(Box<PersistentVolumeClaim>),
     ClaimGone(Box<PersistentVolumeClaim>),
-    ClaimReady { key: (String, String), path: PathBuf },
+    ClaimReady {
+        key: (String, String),
+        path: PathBuf,
+    },
     Service(Box<Service>),
     ServiceGone(Box<Service>),
     /// A pod's task has ended.
-    Ended { uid: String, outcome: Outcome },
+    Ended {
+        uid: String,
+        outcome: Outcome,
+    },
     /// End all pods; the answer comes when they have ended.
-    Stop { grace: Duration, done: oneshot::Sender<()> },
+    Stop {
+        grace: Duration,
+        done: oneshot::Sender<()>,
+    },
 }
 
 pub(crate) struct Desk {
@@ -71,7 +80,9 @@ struct Entry {
 
 enum State {
     /// It waits for room; what its condition says.
-    Waits { said: Option<String> },
+    Waits {
+        said: Option<String>,
+    },
     Runs(Held),
     /// It has ended.
     Done,
@@ -148,7 +159,9 @@ impl Desk {
             }
             self.admit();
             self.write_names();
-            if self.stopping.is_some() && !self.pods.values().any(|entry| matches!(entry.state, State::Runs(_))) {
+            if self.stopping.is_some()
+                && !self.pods.values().any(|entry| matches!(entry.state, State::Runs(_)))
+            {
                 for done in self.waiting_for_end.drain(..) {
                     let _ = done.send(());
                 }
@@ -189,7 +202,8 @@ impl Desk {
         if let Some(unseen) = &mut self.unseen {
             unseen.remove(&uid);
         }
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).filter(|node| !node.is_empty());
+        let node =
+            pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).filter(|node| !node.is_empty());
         let bound_here = node == Some(&self.shared.config.name);
         if node.is_some() && !bound_here {
             // Bound elsewhere before we could.
@@ -312,10 +326,14 @@ impl Desk {
             .iter()
             .map(|entry| Candidate { pod: &entry.pod, claims: self.missing_claim(&entry.pod) })
             .collect();
-        let running: Vec<Amounts> = self.pods.values().filter_map(|entry| match &entry.state {
-            State::Runs(held) => Some(held.requests.clone()),
-            State::Waits { .. } | State::Done => None,
-        }).collect();
+        let running: Vec<Amounts> = self
+            .pods
+            .values()
+            .filter_map(|entry| match &entry.state {
+                State::Runs(held) => Some(held.requests.clone()),
+                State::Waits { .. } | State::Done => None,
+            })
+            .collect();
         let mut gangs: BTreeMap<Gang, usize> = BTreeMap::new();
         for gang in self.pods.values().filter_map(|entry| fit::gang(&entry.pod)) {
             *gangs.entry(gang).or_default() += 1;
@@ -336,10 +354,12 @@ impl Desk {
 
     fn missing_claim(&self, pod: &Pod) -> Option<String> {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        claim_names(pod).into_iter().find_map(|name| match self.claims.get(&(namespace.clone(), name.clone())) {
-            Some(Some(_)) => None,
-            Some(None) => Some("pod has unbound immediate PersistentVolumeClaims".to_owned()),
-            None => Some(format!("persistentvolumeclaim {name:?} not found")),
+        claim_names(pod).into_iter().find_map(|name| {
+            match self.claims.get(&(namespace.clone(), name.clone())) {
+                Some(Some(_)) => None,
+                Some(None) => Some("pod has unbound immediate PersistentVolumeClaims".to_owned()),
+                None => Some(format!("persistentvolumeclaim {name:?} not found")),
+            }
         })
     }
 
@@ -354,7 +374,8 @@ impl Desk {
         self.shared.notices.warning(&pod, Voice::Scheduler, "FailedScheduling", message.clone());
         let client = self.shared.client.clone();
         tokio::spawn(async move {
-            let mut conditions = pod.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+            let mut conditions =
+                pod.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
             let condition = PodCondition {
                 type_: "PodScheduled".to_owned(),
                 status: "False".to_owned(),

@@ -106,13 +106,12 @@ pub(crate) fn expand(text: &str, variables: &BTreeMap<String, String>) -> String
             result.push('$');
             rest = escaped;
         } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
-            match variables.get(name) {
-                Some(value) => result.push_str(value),
-                None => {
-                    result.push_str("$(");
-                    result.push_str(name);
-                    result.push(')');
-                }
+            if let Some(value) = variables.get(name) {
+                result.push_str(value);
+            } else {
+                result.push_str("$(");
+                result.push_str(name);
+                result.push(')');
             }
             rest = tail;
         } else {
@@ -144,7 +143,10 @@ fn referred(
         };
         return match map.data.as_ref().and_then(|data| data.get(&key.key)) {
             Some(value) => Ok(Some(value.clone())),
-            None => absent(optional, format!("couldn't find key {} in ConfigMap {namespace}/{}", key.key, key.name)),
+            None => absent(
+                optional,
+                format!("couldn't find key {} in ConfigMap {namespace}/{}", key.key, key.name),
+            ),
         };
     }
     if let Some(key) = &source.secret_key_ref {
@@ -154,7 +156,9 @@ fn referred(
         };
         return match secret.data.as_ref().and_then(|data| data.get(&key.key)) {
             Some(value) => Ok(Some(String::from_utf8_lossy(&value.0).into_owned())),
-            None => absent(optional, format!("couldn't find key {} in Secret {namespace}/{}", key.key, key.name)),
+            None => {
+                absent(optional, format!("couldn't find key {} in Secret {namespace}/{}", key.key, key.name))
+            }
         };
     }
     Err("a variable's valueFrom names no source that is supported on this machine".to_owned())
@@ -178,7 +182,8 @@ pub(crate) fn pod_field(pod: &Pod, path: &str, around: Surroundings<'_>) -> Resu
         return Ok(text(map.as_ref().and_then(|map| map.get(key))));
     }
     let all = |map: &Option<BTreeMap<String, String>>| {
-        let lines: Vec<String> = map.iter().flatten().map(|(key, value)| format!("{key}={value:?}")).collect();
+        let lines: Vec<String> =
+            map.iter().flatten().map(|(key, value)| format!("{key}={value:?}")).collect();
         lines.join("\n")
     };
     match path {
@@ -226,7 +231,8 @@ pub(crate) fn resource_field(
         _ => return Err(unsupported()),
     };
     let millis = amount.and_then(quantity::millis).unwrap_or_default();
-    let divisor = field.divisor.as_ref().and_then(quantity::millis).filter(|divisor| *divisor > 0).unwrap_or(1000);
+    let divisor =
+        field.divisor.as_ref().and_then(quantity::millis).filter(|divisor| *divisor > 0).unwrap_or(1000);
     Ok(((millis + divisor - 1) / divisor).to_string())
 }
 
@@ -247,10 +253,7 @@ mod tests {
     fn sources() -> Sources {
         let map: ConfigMap = serde_json::from_value(json!({"data": {"k": "v", "n": "1"}})).unwrap();
         let secret: Secret = serde_json::from_value(json!({"data": {"s": "aHVzaA=="}})).unwrap();
-        Sources {
-            config_maps: [("cm".to_owned(), map)].into(),
-            secrets: [("sec".to_owned(), secret)].into(),
-        }
+        Sources { config_maps: [("cm".to_owned(), map)].into(), secrets: [("sec".to_owned(), secret)].into() }
     }
 
     fn resolve(container: serde_json::Value) -> Result<Vec<String>, String> {
@@ -306,8 +309,19 @@ mod tests {
                 {"name": "EMPTY"}]}))
         .unwrap();
         let wanted = [
-            "P_n=1", "s=hush", "NAME=w-0", "IP=127.77.0.1", "LABEL=b", "MEM=1024", "CPU=8", "K=v", "S=hush",
-            "URL=w-0:$(LATER)v", "LATER=x", "P_k=mine", "EMPTY=",
+            "P_n=1",
+            "s=hush",
+            "NAME=w-0",
+            "IP=127.77.0.1",
+            "LABEL=b",
+            "MEM=1024",
+            "CPU=8",
+            "K=v",
+            "S=hush",
+            "URL=w-0:$(LATER)v",
+            "LATER=x",
+            "P_k=mine",
+            "EMPTY=",
         ];
         assert_eq!(got, wanted);
     }
@@ -315,10 +329,22 @@ mod tests {
     #[test]
     fn what_is_missing_is_said_as_the_kubelet_says_it() {
         for (env, wanted) in [
-            (json!({"name": "X", "valueFrom": {"configMapKeyRef": {"name": "no", "key": "k"}}}), "configmap \"no\" not found"),
-            (json!({"name": "X", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "no"}}}), "couldn't find key no in ConfigMap ml/cm"),
-            (json!({"name": "X", "valueFrom": {"secretKeyRef": {"name": "sec", "key": "no"}}}), "couldn't find key no in Secret ml/sec"),
-            (json!({"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "spec.dnsPolicy"}}}), "unsupported fieldPath: spec.dnsPolicy"),
+            (
+                json!({"name": "X", "valueFrom": {"configMapKeyRef": {"name": "no", "key": "k"}}}),
+                "configmap \"no\" not found",
+            ),
+            (
+                json!({"name": "X", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "no"}}}),
+                "couldn't find key no in ConfigMap ml/cm",
+            ),
+            (
+                json!({"name": "X", "valueFrom": {"secretKeyRef": {"name": "sec", "key": "no"}}}),
+                "couldn't find key no in Secret ml/sec",
+            ),
+            (
+                json!({"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "spec.dnsPolicy"}}}),
+                "unsupported fieldPath: spec.dnsPolicy",
+            ),
         ] {
             assert_eq!(resolve(json!({"name": "c", "env": [env]})).unwrap_err(), wanted);
         }

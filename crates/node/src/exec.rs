@@ -26,7 +26,11 @@ pub(crate) async fn session(
     options: &ExecOptions,
 ) -> Result<ExecSession, KubeletError> {
     let failed = |error: io::Error| KubeletError::Internal(format!("starting the command: {error}"));
-    if options.tty { in_terminal(shim, door, options).await.map_err(failed) } else { piped(shim, door, options).await.map_err(failed) }
+    if options.tty {
+        in_terminal(shim, door, options).await.map_err(failed)
+    } else {
+        piped(shim, door, options).await.map_err(failed)
+    }
 }
 
 /// Runs a command to its end; an error has what it said.
@@ -115,10 +119,16 @@ async fn exit(mut child: Child) -> ExecExit {
 struct Screen(pipe::Receiver);
 
 impl AsyncRead for Screen {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match ready!(Pin::new(&mut self.0).poll_read(context, buffer)) {
             // The last process has closed the other end.
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => Poll::Ready(Ok(())),
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
+                Poll::Ready(Ok(()))
+            }
             other => Poll::Ready(other),
         }
     }
@@ -128,7 +138,11 @@ impl AsyncRead for Screen {
 struct Keyboard(pipe::Sender);
 
 impl AsyncWrite for Keyboard {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(context, bytes)
     }
 

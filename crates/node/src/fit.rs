@@ -119,7 +119,7 @@ fn judge(
 ) -> Verdict {
     let members: Vec<&Candidate<'_>> = members.iter().map(|member| &pending[*member]).collect();
     if let Some(why) = members.iter().find_map(|member| member.claims.as_ref()) {
-        return Verdict::Unschedulable(words(&[why.clone()], false));
+        return Verdict::Unschedulable(words(std::slice::from_ref(why), false));
     }
     if members.iter().any(|member| !selects(member.pod, capacity)) {
         let why = "1 node(s) didn't match Pod's node affinity/selector".to_owned();
@@ -131,7 +131,11 @@ fn judge(
     }
     let short = |available: &Amounts| -> BTreeSet<String> {
         let available = |name: &str| available.get(name).copied().unwrap_or_default();
-        wanted.iter().filter(|(name, amount)| **amount > available(name)).map(|(name, _)| name.clone()).collect()
+        wanted
+            .iter()
+            .filter(|(name, amount)| **amount > available(name))
+            .map(|(name, _)| name.clone())
+            .collect()
     };
     let lacking = short(free);
     let count = i64::try_from(members.len()).unwrap_or(i64::MAX);
@@ -165,7 +169,10 @@ fn words(reasons: &[String], could_fit: bool) -> String {
     } else {
         "1 Preemption is not helpful for scheduling"
     };
-    format!("0/1 nodes are available: {}. preemption: 0/1 nodes are available: {preemption}.", reasons.join(", "))
+    format!(
+        "0/1 nodes are available: {}. preemption: 0/1 nodes are available: {preemption}.",
+        reasons.join(", ")
+    )
 }
 
 /// An amount as a person would write it.
@@ -181,8 +188,11 @@ fn plain(name: &str, millis: i64) -> String {
 fn selects(pod: &Pod, capacity: &Capacity) -> bool {
     let Some(spec) = &pod.spec else { return true };
     let labels = &capacity.labels;
-    let by_selector =
-        spec.node_selector.iter().flatten().all(|(key, value)| labels.get(key).is_some_and(|own| own == value));
+    let by_selector = spec
+        .node_selector
+        .iter()
+        .flatten()
+        .all(|(key, value)| labels.get(key).is_some_and(|own| own == value));
     let required = spec
         .affinity
         .as_ref()
@@ -368,11 +378,16 @@ mod tests {
         let mut elsewhere = pod("a", "1", None);
         elsewhere.spec.as_mut().unwrap().node_selector = Some([("zone".to_owned(), "b".to_owned())].into());
         let verdicts = admitted(2, &[], std::slice::from_ref(&elsewhere));
-        assert!(matches!(&verdicts[0], Verdict::Unschedulable(why) if why.contains("didn't match Pod's node affinity/selector")));
+        assert!(
+            matches!(&verdicts[0], Verdict::Unschedulable(why) if why.contains("didn't match Pod's node affinity/selector"))
+        );
         let pod = pod("a", "1", None);
-        let pending = [Candidate { pod: &pod, claims: Some("persistentvolumeclaim \"x\" not found".to_owned()) }];
+        let pending =
+            [Candidate { pod: &pod, claims: Some("persistentvolumeclaim \"x\" not found".to_owned()) }];
         let verdicts = admit(&capacity(2), &[], &pending, &BTreeMap::new());
-        assert!(matches!(&verdicts[0], Verdict::Unschedulable(why) if why.starts_with("0/1 nodes are available: persistentvolumeclaim \"x\" not found.")));
+        assert!(
+            matches!(&verdicts[0], Verdict::Unschedulable(why) if why.starts_with("0/1 nodes are available: persistentvolumeclaim \"x\" not found."))
+        );
     }
 
     #[test]

@@ -553,11 +553,11 @@ mod tests {
 
     #[tokio::test]
     async fn long_lines_and_a_last_line_without_an_end_come_back_as_they_were() {
-        let long = "x".repeat(LINE_MAX * 2 + 5);
-        let (_directory, log) = written(LogLimits::default(), [format!("a\n{long}\n"), "end".to_owned()]);
-        assert_eq!(text(&log, LogOptions::default()).await, format!("a\n{long}\nend"));
+        let endless = "x".repeat(LINE_MAX * 2 + 5);
+        let (_directory, log) = written(LogLimits::default(), [format!("a\n{endless}\n"), "end".to_owned()]);
+        assert_eq!(text(&log, LogOptions::default()).await, format!("a\n{endless}\nend"));
         let options = LogOptions { tail_lines: Some(2), ..LogOptions::default() };
-        assert_eq!(text(&log, options).await, format!("{long}\nend"));
+        assert_eq!(text(&log, options).await, format!("{endless}\nend"));
     }
 
     #[tokio::test]
@@ -582,7 +582,7 @@ mod tests {
             seen.extend_from_slice(&piece.unwrap());
         }
         writer.await.unwrap();
-        let wanted: String = (0..500).map(|number| format!("{number}\n")).collect();
+        let wanted: String = (0..500).map(|number| number.to_string() + "\n").collect();
         assert_eq!(String::from_utf8(seen).unwrap(), wanted);
     }
 }

@@ -58,7 +58,8 @@ impl Machine {
             last_heartbeat_time: Some(Time(now)),
             last_transition_time: Some(Time(now)),
         };
-        let address = |kind: &str, address: &str| NodeAddress { type_: kind.to_owned(), address: address.to_owned() };
+        let address =
+            |kind: &str, address: &str| NodeAddress { type_: kind.to_owned(), address: address.to_owned() };
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         Node {
             metadata: ObjectMeta {
@@ -72,10 +73,30 @@ impl Machine {
                 capacity: Some(self.allocatable.clone()),
                 addresses: Some(vec![address("InternalIP", HOST_ADDRESS), address("Hostname", name)]),
                 conditions: Some(vec![
-                    condition("MemoryPressure", false, "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-                    condition("DiskPressure", false, "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-                    condition("PIDPressure", false, "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-                    condition("Ready", true, "KubeletReady", "trainyard runs pods as processes on this machine"),
+                    condition(
+                        "MemoryPressure",
+                        false,
+                        "KubeletHasSufficientMemory",
+                        "kubelet has sufficient memory available",
+                    ),
+                    condition(
+                        "DiskPressure",
+                        false,
+                        "KubeletHasNoDiskPressure",
+                        "kubelet has no disk pressure",
+                    ),
+                    condition(
+                        "PIDPressure",
+                        false,
+                        "KubeletHasSufficientPID",
+                        "kubelet has sufficient PID available",
+                    ),
+                    condition(
+                        "Ready",
+                        true,
+                        "KubeletReady",
+                        "trainyard runs pods as processes on this machine",
+                    ),
                 ]),
                 node_info: Some(NodeSystemInfo {
                     architecture: architecture().to_owned(),
@@ -110,9 +131,9 @@ fn os_name(release: &str) -> String {
 /// Memory of the machine, or less where this process lives in a container that has less.
 fn memory_kib() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = text.lines().find_map(|line| {
-        line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok()
-    });
+    let total = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
     let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let limit = limits.iter().find_map(|path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
     total.unwrap_or(1 << 20).min(limit.map_or(u64::MAX, |bytes| bytes / 1024))

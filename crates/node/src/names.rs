@@ -140,7 +140,11 @@ mod tests {
 
     #[test]
     fn names_as_cluster_dns_has_them() {
-        let hosts = [host("ml", "bert-workers-1", "127.77.0.2"), host("ml", "bert-workers-0", "127.77.0.1"), host("other", "x", "127.77.0.3")];
+        let hosts = [
+            host("ml", "bert-workers-1", "127.77.0.2"),
+            host("ml", "bert-workers-0", "127.77.0.1"),
+            host("other", "x", "127.77.0.3"),
+        ];
         let services = [Selected {
             namespace: "ml".to_owned(),
             name: "bert-workers".to_owned(),

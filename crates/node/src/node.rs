@@ -44,7 +44,9 @@ pub enum StartError {
         source: io::Error,
     },
     /// Two nodes would end each other's pods.
-    #[error("the state directory {path} is in use by another trainyard: stop that one, or give another directory")]
+    #[error(
+        "the state directory {path} is in use by another trainyard: stop that one, or give another directory"
+    )]
     InUse {
         /// Which directory.
         path: PathBuf,
@@ -82,10 +84,13 @@ impl Node {
         let object = machine.node(&config.name, Timestamp::now());
         let (found, registered) =
             tokio::join!(find_walls(&config, scratch.clone()), register(&client, &object, &config.name));
-        registered.map_err(|source| StartError::Register { name: config.name.clone(), source: Box::new(source) })?;
+        registered
+            .map_err(|source| StartError::Register { name: config.name.clone(), source: Box::new(source) })?;
         let (walls, why) = found;
         if let Some(why) = &why {
-            tracing::warn!("no namespaces on this machine ({why}): paths and names in environment and arguments are rewritten");
+            tracing::warn!(
+                "no namespaces on this machine ({why}): paths and names in environment and arguments are rewritten"
+            );
         }
         let cgroups = Cgroups::find();
         cgroups.remove_leftovers();
@@ -95,7 +100,14 @@ impl Node {
         let switch = own_name_service_switch(&config.state_dir).map_err(state)?;
         let notices = Notices::start(client.clone(), config.name.clone());
         let shared = Arc::new(Shared::new(
-            client.clone(), config, machine, walls, cgroups, notices, switch, memory_dir,
+            client.clone(),
+            config,
+            machine,
+            walls,
+            cgroups,
+            notices,
+            switch,
+            memory_dir,
         ));
         let (desk, inbox) = mpsc::unbounded_channel();
         let mut tasks = watch::start(&client, &desk);
@@ -124,7 +136,9 @@ impl Node {
     pub fn without_limits(&self) -> Option<&str> {
         match &self.shared.cgroups {
             Cgroups::None { why } => Some(why),
-            Cgroups::Separate { memory: None, .. } => Some("no control group for memory can be made by this user"),
+            Cgroups::Separate { memory: None, .. } => {
+                Some("no control group for memory can be made by this user")
+            }
             Cgroups::Unified(_) | Cgroups::Separate { .. } => None,
         }
     }
@@ -223,20 +237,31 @@ impl Kubelet for Node {
 impl Node {
     fn log(&self, pod: &PodId, container: &str, previous: bool) -> Result<Arc<Log>, KubeletError> {
         let known = self.shared.container(&pod.uid, container);
-        let no_previous =
-            || KubeletError::BadRequest(format!("previous terminated container {container:?} in pod {:?} not found", pod.name));
+        let no_previous = || {
+            KubeletError::BadRequest(format!(
+                "previous terminated container {container:?} in pod {:?} not found",
+                pod.name
+            ))
+        };
         if let Some(known) = known {
-            let log = if previous { known.previous_log.ok_or_else(no_previous)? } else { known.log.ok_or_else(no_previous)? };
+            let log = if previous {
+                known.previous_log.ok_or_else(no_previous)?
+            } else {
+                known.log.ok_or_else(no_previous)?
+            };
             return Ok(log);
         }
         // Of a pod that ended before this node was started.
-        let newest = (0..).take_while(|run| self.shared.log_path(&pod.uid, container, *run).exists()).last();
+        let newest = self.shared.newest_run(&pod.uid, container);
         let run = match (newest, previous) {
             (Some(newest), false) => newest,
             (Some(newest), true) if newest > 0 => newest - 1,
             (_, true) => return Err(no_previous()),
             (None, false) => {
-                let why = format!("container {container:?} in pod {:?} is waiting to start: ContainerCreating", pod.name);
+                let why = format!(
+                    "container {container:?} in pod {:?} is waiting to start: ContainerCreating",
+                    pod.name
+                );
                 return Err(KubeletError::BadRequest(why));
             }
         };

@@ -89,10 +89,15 @@ mod tests {
         let declared = BTreeSet::from([29500]);
         let mut next = 41000;
         let mut take = |ports: &mut Ports, holder: &str, free: bool| {
-            ports.take(holder, &declared, |_| free, || {
-                next += 1;
-                Some(next)
-            });
+            ports.take(
+                holder,
+                &declared,
+                |_| free,
+                || {
+                    next += 1;
+                    Some(next)
+                },
+            );
             ports.replaced(holder)
         };
         assert_eq!(take(&mut ports, "a", true), BTreeMap::new());

@@ -3,6 +3,7 @@
 //! Each probe is a task that tells the pod's task when its verdict changes.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,9 @@ pub(crate) enum Result {
     Started,
     Ready(bool),
     /// It must be ended (and started again, if its pod says so).
-    Unhealthy { message: String },
+    Unhealthy {
+        message: String,
+    },
 }
 
 /// Where a container can be asked.
@@ -49,7 +52,8 @@ pub(crate) fn start(
 ) -> Vec<JoinHandle<()>> {
     let startup = container.startup_probe.clone();
     let others = [(Kind::Liveness, &container.liveness_probe), (Kind::Readiness, &container.readiness_probe)];
-    let others: Vec<(Kind, Probe)> = others.into_iter().filter_map(|(kind, probe)| Some((kind, probe.clone()?))).collect();
+    let others: Vec<(Kind, Probe)> =
+        others.into_iter().filter_map(|(kind, probe)| Some((kind, probe.clone()?))).collect();
     if startup.is_none() && others.is_empty() {
         return Vec::new();
     }
@@ -74,9 +78,13 @@ async fn watch(
     tell: &(impl Fn(Result) -> bool + Send + Sync),
 ) -> bool {
     let seconds = |value: Option<i32>, default: u64| {
-        Duration::from_secs(value.and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0).unwrap_or(default))
+        Duration::from_secs(
+            value.and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0).unwrap_or(default),
+        )
     };
-    let count = |value: Option<i32>, default: u32| value.and_then(|value| u32::try_from(value).ok()).unwrap_or(default);
+    let count = |value: Option<i32>, default: u32| {
+        value.and_then(|value| u32::try_from(value).ok()).unwrap_or(default)
+    };
     let (period, patience) = (seconds(probe.period_seconds, 10), seconds(probe.timeout_seconds, 1));
     let (enough_failures, enough_successes) =
         (count(probe.failure_threshold, 3).max(1), count(probe.success_threshold, 1).max(1));
@@ -134,9 +142,12 @@ async fn ask(probe: &Probe, container: &Container, place: &Place) -> std::result
         let host = action.host.as_deref().filter(|host| !host.is_empty());
         let mut stream = connect(host, &action.port, container, place).await?;
         let path = action.path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/");
-        let mut request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: kube-probe/trainyard\r\nConnection: close\r\n", place.address);
+        let mut request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: kube-probe/trainyard\r\nConnection: close\r\n",
+            place.address
+        );
         for header in action.http_headers.iter().flatten() {
-            request.push_str(&format!("{}: {}\r\n", header.name, header.value));
+            let _ = write!(request, "{}: {}\r\n", header.name, header.value);
         }
         request.push_str("\r\n");
         stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
@@ -151,7 +162,11 @@ async fn ask(probe: &Probe, container: &Container, place: &Place) -> std::result
         }
         let text = String::from_utf8_lossy(&head[..length]).into_owned();
         let code: u16 = text.split_ascii_whitespace().nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
-        return if (200..400).contains(&code) { Ok(()) } else { Err(format!("HTTP probe failed with statuscode: {code}")) };
+        return if (200..400).contains(&code) {
+            Ok(())
+        } else {
+            Err(format!("HTTP probe failed with statuscode: {code}"))
+        };
     }
     Err("this kind of probe is not supported on this machine".to_owned())
 }

@@ -5,7 +5,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 /// An amount in thousandths of its unit, rounded up. None if it is no amount.
 pub(crate) fn millis(quantity: &Quantity) -> Option<i64> {
     let text = quantity.0.trim();
-    let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
+    let end =
+        text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let (negative, number) = match number.strip_prefix('-') {
         Some(rest) => (true, rest),

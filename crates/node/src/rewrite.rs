@@ -93,10 +93,9 @@ fn replace_whole(text: &str, from: &str, to: &str, part: fn(char) -> bool) -> St
         let next = after.next();
         // A dot at the end of a sentence, or a slash after a directory, does not make the word longer.
         let goes_on = match next {
-            Some('/') => false,
+            Some('/') | None => false,
             Some('.') => after.next().is_some_and(part),
             Some(c) => part(c),
-            None => false,
         };
         result.push_str(&rest[..at]);
         result.push_str(if before.is_some_and(part) || goes_on { from } else { to });
@@ -132,7 +131,8 @@ mod tests {
         ] {
             assert_eq!(rewrites.variable(name, value), wanted, "{name}={value}");
         }
-        let words = |words: &[&str]| rewrites.words(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        let words =
+            |words: &[&str]| rewrites.words(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
         assert_eq!(words(&["--master-port=29500"]), ["--master-port=41000"]);
         assert_eq!(words(&["--master_port", "29500", "29500"]), ["--master_port", "41000", "29500"]);
         assert_eq!(words(&["--steps", "29500"]), ["--steps", "29500"]);

@@ -78,6 +78,15 @@ impl Shared {
         self.pod_dir(uid).join("logs").join(container).join(format!("{run}.log"))
     }
 
+    /// The last run of a container that left a log.
+    pub(crate) fn newest_run(&self, uid: &str, container: &str) -> Option<i32> {
+        let mut newest = None;
+        while self.log_path(uid, container, newest.map_or(0, |run| run + 1)).exists() {
+            newest = Some(newest.map_or(0, |run| run + 1));
+        }
+        newest
+    }
+
     /// The hosts file of the pods of a namespace.
     pub(crate) fn hosts_path(&self, namespace: &str) -> PathBuf {
         self.config.state_dir.join("names").join(namespace).join("hosts")

@@ -80,7 +80,8 @@ impl Story {
         let init = spec.init_containers.iter().flatten();
         let has_init = spec.init_containers.as_ref().is_some_and(|init| !init.is_empty());
         let waiting = if has_init { "PodInitializing" } else { "ContainerCreating" };
-        let init = init.map(|container| (container, if is_sidecar(container) { Role::Sidecar } else { Role::Init }));
+        let init =
+            init.map(|container| (container, if is_sidecar(container) { Role::Sidecar } else { Role::Init }));
         init.chain(spec.containers.iter().map(|container| (container, Role::Main)))
             .map(|(container, role)| Self {
                 name: container.name.clone(),
@@ -118,7 +119,8 @@ impl Story {
     fn status(&self) -> ContainerStatus {
         let (waiting, running, ended) = match &self.now {
             Now::Waiting { reason, message } => {
-                let waiting = ContainerStateWaiting { reason: Some((*reason).to_owned()), message: message.clone() };
+                let waiting =
+                    ContainerStateWaiting { reason: Some((*reason).to_owned()), message: message.clone() };
                 (Some(waiting), None, None)
             }
             Now::Running { since, .. } => {
@@ -193,7 +195,8 @@ pub(crate) fn phase(pod: &Pod, stories: &[Story], verdict: Option<&Verdict>) -> 
         _ => false,
     };
     if final_for {
-        return match (stories.iter().any(|story| story.role == Role::Sidecar && story.is_running()), all_well) {
+        return match (stories.iter().any(|story| story.role == Role::Sidecar && story.is_running()), all_well)
+        {
             (true, _) => "Running",
             (false, true) => "Succeeded",
             (false, false) => "Failed",
@@ -278,7 +281,11 @@ fn conditions(known: &Known<'_>, phase: &str, deleting: bool) -> Vec<PodConditio
         condition(
             "Initialized",
             initialized,
-            if initialized { completed.filter(|_| phase == "Succeeded") } else { Some("ContainersNotInitialized") },
+            if initialized {
+                completed.filter(|_| phase == "Succeeded")
+            } else {
+                Some("ContainersNotInitialized")
+            },
             not_initialized,
         ),
         condition("Ready", ready && !deleting, why, not_ready.clone()),
@@ -385,7 +392,10 @@ mod tests {
             };
             status(&known, Timestamp::UNIX_EPOCH)
         };
-        insta::assert_yaml_snapshot!("initializing", shown([running(), waiting(), waiting(), waiting()], None));
+        insta::assert_yaml_snapshot!(
+            "initializing",
+            shown([running(), waiting(), waiting(), waiting()], None)
+        );
         insta::assert_yaml_snapshot!("running", shown([ended(0), running(), running(), running()], None));
         insta::assert_yaml_snapshot!("failed", shown([ended(0), ended(137), ended(1), ended(0)], None));
         let verdict = Verdict {
@@ -393,7 +403,10 @@ mod tests {
             message: "Pod was terminated in response to imminent node shutdown.".to_owned(),
             disruption: true,
         };
-        insta::assert_yaml_snapshot!("shut-down", shown([ended(0), ended(0), ended(143), ended(143)], Some(&verdict)));
+        insta::assert_yaml_snapshot!(
+            "shut-down",
+            shown([ended(0), ended(0), ended(143), ended(143)], Some(&verdict))
+        );
     }
 
     #[test]

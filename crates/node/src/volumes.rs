@@ -19,9 +19,14 @@ use crate::quantity;
 /// Where a volume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    Path { path: PathBuf, read_only: bool },
+    Path {
+        path: PathBuf,
+        read_only: bool,
+    },
     /// Memory of one container alone.
-    Memory { bytes: Option<u64> },
+    Memory {
+        bytes: Option<u64>,
+    },
 }
 
 /// The directories that volumes are made in.
@@ -105,7 +110,6 @@ fn check_host_path(path: &Path, kind: &str) -> Result<(), String> {
     let exists = path.exists();
     let shown = path.display();
     match kind {
-        "" => Ok(()),
         "DirectoryOrCreate" if !exists => make_directory(path),
         "FileOrCreate" if !exists => fs::write(path, "").map_err(|error| format!("{shown}: {error}")),
         "Directory" | "DirectoryOrCreate" if !path.is_dir() => {
@@ -182,7 +186,9 @@ fn chosen(
 ) -> Result<Vec<Content>, String> {
     let Some(items) = items.filter(|items| !items.is_empty()) else {
         let all = data.iter();
-        return Ok(all.map(|(key, bytes)| Content { path: (*key).to_owned(), bytes: bytes.to_vec(), mode }).collect());
+        return Ok(all
+            .map(|(key, bytes)| Content { path: (*key).to_owned(), bytes: bytes.to_vec(), mode })
+            .collect());
     };
     let mut contents = Vec::new();
     for item in items {
@@ -217,7 +223,11 @@ fn downward(
     items.unwrap_or_default().iter().map(content).collect()
 }
 
-fn projected(pod: &Pod, source: &ProjectedVolumeSource, around: Surroundings<'_>) -> Result<Vec<Content>, String> {
+fn projected(
+    pod: &Pod,
+    source: &ProjectedVolumeSource,
+    around: Surroundings<'_>,
+) -> Result<Vec<Content>, String> {
     let mode = mode(source.default_mode);
     let mut all = Vec::new();
     for part in source.sources.iter().flatten() {
@@ -300,8 +310,9 @@ pub(crate) fn mounts(
 }
 
 fn sub_directory(volume: &Path, sub_path: &str, name: &str) -> Result<PathBuf, String> {
-    let inner = inside(sub_path)
-        .ok_or_else(|| format!("failed to prepare subPath for volumeMount {name:?}: {sub_path:?} leaves the volume"))?;
+    let inner = inside(sub_path).ok_or_else(|| {
+        format!("failed to prepare subPath for volumeMount {name:?}: {sub_path:?} leaves the volume")
+    })?;
     let path = volume.join(inner);
     if !path.exists() {
         make_directory(&path)?;
@@ -344,16 +355,20 @@ mod tests {
     use crate::env::Sources;
 
     fn contents_of(volume: serde_json::Value) -> Result<Vec<String>, String> {
-        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "labels": {"a": "b"}}})).unwrap();
+        let pod: Pod =
+            serde_json::from_value(json!({"metadata": {"name": "p", "labels": {"a": "b"}}})).unwrap();
         let volume: Volume = serde_json::from_value(volume).unwrap();
-        let map: ConfigMap = serde_json::from_value(json!({"data": {"k": "v", "l": "w"}, "binaryData": {"z": "AA=="}})).unwrap();
+        let map: ConfigMap =
+            serde_json::from_value(json!({"data": {"k": "v", "l": "w"}, "binaryData": {"z": "AA=="}}))
+                .unwrap();
         let secret: Secret = serde_json::from_value(json!({"data": {"s": "aHVzaA=="}})).unwrap();
         let sources = Sources {
             config_maps: [("cm".to_owned(), map)].into(),
             secrets: [("sec".to_owned(), secret)].into(),
         };
         let allocatable = BTreeMap::new();
-        let around = Surroundings { sources: &sources, pod_ip: "", host_ip: "", node: "", allocatable: &allocatable };
+        let around =
+            Surroundings { sources: &sources, pod_ip: "", host_ip: "", node: "", allocatable: &allocatable };
         let contents = contents(&pod, &volume, around)?;
         let shown = |content: Content| {
             format!("{} {:o} {}", content.path, content.mode, String::from_utf8_lossy(&content.bytes))
@@ -384,11 +399,14 @@ mod tests {
             ),
             (
                 json!({"name": "v", "nfs": {"server": "x", "path": "/"}}),
-                Err("this kind of volume is not supported on this machine: use hostPath, emptyDir or a claim"),
+                Err(
+                    "this kind of volume is not supported on this machine: use hostPath, emptyDir or a claim",
+                ),
             ),
         ];
         for (volume, wanted) in table {
-            let wanted = wanted.map(|all| all.into_iter().map(str::to_owned).collect()).map_err(str::to_owned);
+            let wanted =
+                wanted.map(|all| all.into_iter().map(str::to_owned).collect()).map_err(str::to_owned);
             assert_eq!(contents_of(volume.clone()), wanted, "{volume}");
         }
     }

@@ -31,7 +31,9 @@ async fn victim() {
         config.isolation = Isolation::Off;
     }
     let node = Node::start(client.clone(), config).await.unwrap();
-    let text = format!("trap '' TERM HUP INT; setsid sleep {marker} & sleep {marker} & while :; do sleep {marker}; done");
+    let text = format!(
+        "trap '' TERM HUP INT; setsid sleep {marker} & sleep {marker} & while :; do sleep {marker}; done"
+    );
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": "worker"},
         "spec": {"restartPolicy": "Never",
@@ -40,9 +42,8 @@ async fn victim() {
     .unwrap();
     let pods: Api<Pod> = Api::namespaced(client, "default");
     pods.create(&PostParams::default(), &pod).await.unwrap();
-    let running = |pod: Option<&Pod>| {
-        pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref()) == Some("Running")
-    };
+    let running =
+        |pod: Option<&Pod>| pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref()) == Some("Running");
     kube::runtime::wait::await_condition(pods, "worker", running).await.unwrap();
     println!("\nrunning");
     std::future::pending::<()>().await;

@@ -220,9 +220,8 @@ fn end_all(program: Pid) {
         for pid in children_of(getpid()) {
             let _ = kill(pid, Signal::SIGKILL);
         }
-        match waitpid(None, None) {
-            Err(Errno::ECHILD) => return,
-            Ok(_) | Err(_) => {}
+        if waitpid(None, None) == Err(Errno::ECHILD) {
+            return;
         }
     }
 }

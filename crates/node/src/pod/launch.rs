@@ -57,7 +57,10 @@ impl Task {
         match sources::fetch(&self.shared.client, &self.pod).await {
             Ok(sources) => self.sources = sources,
             Err(error) => {
-                tracing::warn!(pod = self.pod.metadata.name, "config maps and secrets were not read: {error}");
+                tracing::warn!(
+                    pod = self.pod.metadata.name,
+                    "config maps and secrets were not read: {error}"
+                );
                 self.again = Some(Instant::now() + RETRY);
                 return false;
             }
@@ -99,11 +102,13 @@ impl Task {
             Err((reason, message)) => return self.not_now(index, reason, message),
         };
         if orders.command.is_empty() {
-            let message = "this pod names no command, and images are not pulled on this machine: give spec.command";
+            let message =
+                "this pod names no command, and images are not pulled on this machine: give spec.command";
             if self.shared.notices.first_time(format!("{} {message}", self.uid)) {
                 self.shared.notices.warning(&self.pod, Voice::Kubelet, "Failed", message);
             }
-            self.stories[index].now = Now::Waiting { reason: "ErrImagePull", message: Some(message.to_owned()) };
+            self.stories[index].now =
+                Now::Waiting { reason: "ErrImagePull", message: Some(message.to_owned()) };
             // Nothing will change that: the command of a pod cannot be changed.
             self.restarts[index] = super::restart::Backoff::never();
             return;
@@ -114,14 +119,23 @@ impl Task {
 
     async fn launch(&mut self, index: usize, container: &Container, mut orders: Orders) {
         let run = self.stories[index].restarts;
-        let group = match self.shared.cgroups.group(&format!("{}-{}-{run}", self.uid, container.name), limits(container)) {
+        let group = match self
+            .shared
+            .cgroups
+            .group(&format!("{}-{}-{run}", self.uid, container.name), limits(container))
+        {
             Ok(group) => group,
             Err(error) => {
-                return self.not_now(index, "CreateContainerError", format!("making a control group: {error}"));
+                return self.not_now(
+                    index,
+                    "CreateContainerError",
+                    format!("making a control group: {error}"),
+                );
             }
         };
         orders.cgroups = group.as_ref().map(crate::cgroup::Group::entrances).unwrap_or_default();
-        let log = Log::new(self.shared.log_path(&self.uid, &container.name, run), self.shared.config.log_limits);
+        let log =
+            Log::new(self.shared.log_path(&self.uid, &container.name, run), self.shared.config.log_limits);
         self.shared.with_container(&self.uid, &container.name, |running| {
             running.previous_log = running.log.replace(log.clone());
         });
@@ -131,7 +145,10 @@ impl Task {
             Err(error) => return self.not_started(index, error.to_string()),
         };
         let (control, end) = process.split();
-        let id = format!("process://{}", control.init.map_or_else(|| format!("{}-{run}", self.uid), |pid| pid.to_string()));
+        let id = format!(
+            "process://{}",
+            control.init.map_or_else(|| format!("{}-{run}", self.uid), |pid| pid.to_string())
+        );
         let door = Arc::new(Door { init: control.init, env: orders.env, directory: orders.directory });
         self.shared.with_container(&self.uid, &container.name, |running| running.door = Some(door.clone()));
         let happened = self.happened.0.clone();
@@ -186,7 +203,11 @@ impl Task {
     }
 
     /// What to tell the shim, and what had to be changed in what the pod says.
-    fn orders(&self, index: usize, container: &Container) -> Result<(Orders, Rewrites), (&'static str, String)> {
+    fn orders(
+        &self,
+        index: usize,
+        container: &Container,
+    ) -> Result<(Orders, Rewrites), (&'static str, String)> {
         let config_error = |why: String| ("CreateContainerConfigError", why);
         let create_error = |why: String| ("CreateContainerError", why);
         let shared = &self.shared;
@@ -279,7 +300,8 @@ impl Task {
             }
         }
         if !rewrites.paths.is_empty() && notices.first_time(format!("paths {}", self.uid)) {
-            let all: Vec<String> = rewrites.paths.iter().map(|(path, real)| format!("{path} is {real}")).collect();
+            let all: Vec<String> =
+                rewrites.paths.iter().map(|(path, real)| format!("{path} is {real}")).collect();
             let message = format!(
                 "This machine allows no private mounts: paths and names in environment and arguments are rewritten ({})",
                 all.join(", ")

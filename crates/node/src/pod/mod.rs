@@ -21,8 +21,8 @@ use tokio::time::Instant;
 use crate::cgroup::Group;
 use crate::env::Sources;
 use crate::notices::Voice;
-use crate::process::{Control, Exit};
 use crate::probes;
+use crate::process::{Control, Exit};
 use crate::rewrite::Rewrites;
 use crate::shared::Shared;
 use crate::status::{End, Now, Role, Story, Verdict, restart_policy};
@@ -175,10 +175,9 @@ impl Task {
                 Some(happened) = self.happened.1.recv() => self.happened(happened),
                 some = news.recv() => match some {
                     Some(News::Changed(pod)) => self.changed(pod),
-                    Some(News::Gone) => self.stop(Duration::ZERO, false, true),
                     Some(News::NodeStops(grace)) => self.node_stops(grace),
-                    // Nobody is left to tell us anything: the node is being dropped.
-                    None => self.stop(Duration::ZERO, false, true),
+                    // Nothing more to come: the node is being dropped.
+                    Some(News::Gone) | None => self.stop(Duration::ZERO, false, true),
                 },
                 () = until(next) => self.again = self.again.filter(|again| *again > Instant::now()),
             }
@@ -283,14 +282,13 @@ impl Task {
     /// Tells the containers to end: first all but the sidecars, then these, and at the deadline whoever is left.
     async fn advance_stop(&mut self, stopping: Stopping) {
         let late = Instant::now() >= stopping.deadline;
-        let others_run =
-            self.stories.iter().any(|story| story.role != Role::Sidecar && story.is_running());
+        let others_run = self.stories.iter().any(|story| story.role != Role::Sidecar && story.is_running());
         for index in 0..self.runs.len() {
             let is_sidecar = self.stories[index].role == Role::Sidecar;
             let Some(run) = &mut self.runs[index] else { continue };
             if late {
                 run.control.signal(SIGKILL).await;
-            } else if !run.told && !(is_sidecar && others_run) {
+            } else if !(run.told || is_sidecar && others_run) {
                 run.told = true;
                 run.control.signal(SIGTERM).await;
             }
@@ -333,7 +331,9 @@ impl Task {
 
     fn happened(&mut self, happened: Happened) {
         match happened {
-            Happened::Ended { index, run, exit } if self.stories[index].restarts == run => self.ended(index, exit),
+            Happened::Ended { index, run, exit } if self.stories[index].restarts == run => {
+                self.ended(index, exit);
+            }
             Happened::Probed { index, run, result } if self.stories[index].restarts == run => {
                 self.probed(index, result);
             }
@@ -462,9 +462,13 @@ impl Task {
         let kill = self.stopping.map(|stopping| stopping.deadline).filter(|deadline| *deadline > now);
         // A program that cannot be killed is asked again from time to time.
         let kill_again = self.stopping.filter(|stopping| stopping.deadline <= now).map(|_| now + RETRY);
-        let restart = self.restarts.iter().filter_map(|backoff| backoff.due()).filter(|due| *due > now).min();
-        let unhealthy = self.kill.iter().map(|(_, deadline)| *deadline).filter(|deadline| *deadline > now).min();
-        [self.again, self.report_again, active, kill, kill_again, restart, unhealthy].into_iter().flatten().min()
+        let restart = self.restarts.iter().filter_map(restart::Backoff::due).filter(|due| *due > now).min();
+        let unhealthy =
+            self.kill.iter().map(|(_, deadline)| *deadline).filter(|deadline| *deadline > now).min();
+        [self.again, self.report_again, active, kill, kill_again, restart, unhealthy]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn spec(&self, index: usize) -> Option<Container> {
@@ -480,7 +484,9 @@ impl Task {
         let all: Vec<_> = of_init.chain(statuses.container_statuses.into_iter().flatten()).collect();
         let message = "trainyard was stopped while this container ran";
         for index in 0..self.stories.len() {
-            let Some(status) = all.iter().find(|status| status.name == self.stories[index].name) else { continue };
+            let Some(status) = all.iter().find(|status| status.name == self.stories[index].name) else {
+                continue;
+            };
             self.stories[index].restarts = status.restart_count;
             let state = status.state.clone().unwrap_or_default();
             if state.running.is_none() && state.terminated.is_none() {
@@ -496,14 +502,21 @@ impl Task {
                     (false, _) => "Error",
                 },
                 message: if was_running { Some(message.to_owned()) } else { ended.message },
-                started: state.running.and_then(|state| state.started_at).or(ended.started_at).map(|time| time.0),
+                started: state
+                    .running
+                    .and_then(|state| state.started_at)
+                    .or(ended.started_at)
+                    .map(|time| time.0),
                 finished: ended.finished_at.map_or_else(Timestamp::now, |time| time.0),
                 id: status.container_id.clone().unwrap_or_default(),
             };
             self.conclude(index, end);
         }
-        if restart_policy(&self.pod) == "Never" && !self.stories.iter().all(|story| story.end().is_some_and(|end| end.code == 0)) {
-            self.verdict = Some(Verdict { reason: "Terminated", message: message.to_owned(), disruption: true });
+        if restart_policy(&self.pod) == "Never"
+            && !self.stories.iter().all(|story| story.end().is_some_and(|end| end.code == 0))
+        {
+            self.verdict =
+                Some(Verdict { reason: "Terminated", message: message.to_owned(), disruption: true });
             self.stop(Duration::ZERO, false, false);
         }
     }

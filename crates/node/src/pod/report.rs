@@ -133,7 +133,8 @@ impl Task {
 
     async fn write(&self, status: &PodStatus) -> Written {
         let patch = json!({"metadata": {"uid": self.uid}, "status": status});
-        let written = self.api().patch_status(self.name(), &PatchParams::default(), &Patch::Merge(patch)).await;
+        let written =
+            self.api().patch_status(self.name(), &PatchParams::default(), &Patch::Merge(patch)).await;
         match written {
             Ok(_) => Written::Yes,
             Err(kube::Error::Api(error)) if error.code == 404 || error.code == 409 => Written::Gone,

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 const FIRST: Duration = Duration::from_secs(10);
-const LAST: Duration = Duration::from_secs(300);
+const LAST: Duration = Duration::from_mins(5);
 const FORGIVEN_AFTER: i64 = 600;
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -50,7 +50,8 @@ async fn restarts_and_the_log_before() {
         .wait("again", "running again", |pod| {
             let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
             statuses.is_some_and(|all| {
-                all[0].restart_count == 1 && all[0].state.as_ref().is_some_and(|state| state.running.is_some())
+                all[0].restart_count == 1
+                    && all[0].state.as_ref().is_some_and(|state| state.running.is_some())
             })
         })
         .await;
@@ -111,9 +112,9 @@ async fn probes() {
     let mut pod = script("probed", "echo up; sleep 600");
     pod["spec"]["restartPolicy"] = json!("Always");
     pod["spec"]["terminationGracePeriodSeconds"] = json!(1);
-    pod["spec"]["containers"][0]["readinessProbe"] = json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
-    pod["spec"]["containers"][0]["livenessProbe"] =
-        json!({"tcpSocket": {"port": 1}, "periodSeconds": 1, "failureThreshold": 1, "initialDelaySeconds": 1});
+    pod["spec"]["containers"][0]["readinessProbe"] =
+        json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
+    pod["spec"]["containers"][0]["livenessProbe"] = json!({"tcpSocket": {"port": 1}, "periodSeconds": 1, "failureThreshold": 1, "initialDelaySeconds": 1});
     world.create(pod).await;
     world
         .wait("probed", "ready", |pod| {

@@ -24,8 +24,11 @@ fn command(words: &[&str]) -> ExecOptions {
 #[tokio::test(flavor = "multi_thread")]
 async fn in_its_namespaces_with_its_environment() {
     let (world, pod) = world().await;
-    let mut session =
-        world.node.exec(&id(&pod), "main", command(&["sh", "-c", "hostname; echo $WHO; cat; echo e >&2; exit 5"])).await.unwrap();
+    let mut session = world
+        .node
+        .exec(&id(&pod), "main", command(&["sh", "-c", "hostname; echo $WHO; cat; echo e >&2; exit 5"]))
+        .await
+        .unwrap();
     let mut stdin = session.stdin.take().unwrap();
     stdin.write_all(b"typed\n").await.unwrap();
     stdin.shutdown().await.unwrap();
@@ -44,7 +47,11 @@ async fn in_its_namespaces_with_its_environment() {
 #[tokio::test(flavor = "multi_thread")]
 async fn in_a_terminal() {
     let (world, pod) = world().await;
-    let options = ExecOptions { tty: true, stderr: false, ..command(&["sh", "-c", "tty >/dev/null && echo terminal; read x; stty size; echo got $x"]) };
+    let options = ExecOptions {
+        tty: true,
+        stderr: false,
+        ..command(&["sh", "-c", "tty >/dev/null && echo terminal; read x; stty size; echo got $x"])
+    };
     let mut session = world.node.exec(&id(&pod), "main", options).await.unwrap();
     session.resize.as_ref().unwrap().send((100, 40)).await.unwrap();
     let mut out = session.stdout.take().unwrap();

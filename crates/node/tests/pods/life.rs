@@ -40,7 +40,10 @@ async fn a_program_that_does_not_exist_and_one_that_may_not_run() {
     assert_eq!(end(&pod, "main"), (128, "StartError".to_owned()));
     let state = pod.status.unwrap().container_statuses.unwrap()[0].state.clone().unwrap();
     let message = state.terminated.unwrap().message.unwrap();
-    assert!(message.ends_with("exec: \"no-such-program-anywhere\": executable file not found in $PATH"), "{message}");
+    assert!(
+        message.ends_with("exec: \"no-such-program-anywhere\": executable file not found in $PATH"),
+        "{message}"
+    );
     let mut pod = script("forbidden", "");
     pod["spec"]["containers"][0]["command"] = json!(["/etc/passwd"]);
     let (pod, _) = world.run(pod).await;
@@ -51,7 +54,10 @@ async fn a_program_that_does_not_exist_and_one_that_may_not_run() {
     let (pod, _) = world.run(pod).await;
     let state = pod.status.unwrap().container_statuses.unwrap()[0].state.clone().unwrap();
     let message = state.terminated.unwrap().message.unwrap();
-    assert!(message.contains("chdir to cwd (\"/no/such/directory\") failed: no such file or directory"), "{message}");
+    assert!(
+        message.contains("chdir to cwd (\"/no/such/directory\") failed: no such file or directory"),
+        "{message}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,7 +80,9 @@ async fn a_pod_without_a_command_says_what_to_do() {
 #[tokio::test(flavor = "multi_thread")]
 async fn deletion_asks_first() {
     let world = World::new().await;
-    let pod = world.create(script("polite", "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done")).await;
+    let pod = world
+        .create(script("polite", "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done"))
+        .await;
     world.wait_phase("polite", "Running").await;
     world.wait_output(&pod, "main", "ready").await;
     let options = trainyard_apiserver::LogOptions { follow: true, ..Default::default() };
@@ -87,7 +95,8 @@ async fn deletion_asks_first() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_ignores_the_request_is_killed() {
     let world = World::new().await;
-    let pod = world.create(script("stubborn", "trap '' TERM; echo ready; while :; do sleep 0.05; done")).await;
+    let pod =
+        world.create(script("stubborn", "trap '' TERM; echo ready; while :; do sleep 0.05; done")).await;
     world.wait_phase("stubborn", "Running").await;
     world.wait_output(&pod, "main", "ready").await;
     world.delete("stubborn", 1).await;

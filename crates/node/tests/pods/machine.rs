@@ -2,12 +2,30 @@
 
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node as NodeObject, PersistentVolumeClaim};
 use kube::Api;
 use serde_json::{Value, json};
+use trainyard_apiserver::{ExecOptions, ExecSession, Kubelet, KubeletError, LogOptions, LogStream, PodId};
 use trainyard_node::{Node, StartError};
 
 use crate::support::{World, config, script};
+
+/// A node that is gone.
+struct Nobody;
+impl Kubelet for Nobody {
+    fn logs(&self, _: &PodId, _: &str, _: LogOptions) -> BoxFuture<'static, Result<LogStream, KubeletError>> {
+        unreachable!()
+    }
+    fn exec(
+        &self,
+        _: &PodId,
+        _: &str,
+        _: ExecOptions,
+    ) -> BoxFuture<'static, Result<ExecSession, KubeletError>> {
+        unreachable!()
+    }
+}
 
 fn with_cpu(name: &str, cpu: &str, text: &str) -> Value {
     let mut pod = script(name, text);
@@ -17,7 +35,9 @@ fn with_cpu(name: &str, cpu: &str, text: &str) -> Value {
 
 fn unschedulable(pod: &k8s_openapi::api::core::v1::Pod) -> Option<String> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let condition = conditions.iter().find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
+    let condition = conditions
+        .iter()
+        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
     condition.message.clone()
 }
 
@@ -34,7 +54,13 @@ async fn the_node_says_what_it_has() {
     assert_eq!(amounts["cpu"].0, "4");
     assert_eq!(amounts["memory"].0, "3Gi");
     assert_eq!(amounts["nvidia.com/gpu"].0, "2");
-    assert!(status.conditions.unwrap().iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"));
+    assert!(
+        status
+            .conditions
+            .unwrap()
+            .iter()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +71,12 @@ async fn who_does_not_fit_waits_and_says_why() {
     world.create(with_cpu("next", "2", "true")).await;
     let waiting = world.wait("next", "unschedulable", |pod| unschedulable(pod).is_some()).await;
     assert!(unschedulable(&waiting).unwrap().starts_with("0/1 nodes are available: 1 Insufficient cpu."));
-    assert!(world.event("next", "FailedScheduling").await.starts_with("0/1 nodes are available: 1 Insufficient cpu."));
+    assert!(
+        world
+            .event("next", "FailedScheduling")
+            .await
+            .starts_with("0/1 nodes are available: 1 Insufficient cpu.")
+    );
     world.delete("large", 0).await;
     world.wait_phase("next", "Succeeded").await;
 }
@@ -59,7 +90,10 @@ async fn a_pod_waits_for_its_claim() {
     world.create(pod).await;
     let waiting = world.wait("claimant", "unschedulable", |pod| unschedulable(pod).is_some()).await;
     let message = unschedulable(&waiting).unwrap();
-    assert!(message.starts_with("0/1 nodes are available: persistentvolumeclaim \"later\" not found."), "{message}");
+    assert!(
+        message.starts_with("0/1 nodes are available: persistentvolumeclaim \"later\" not found."),
+        "{message}"
+    );
     let claim = json!({"metadata": {"name": "later"}, "spec": {"accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "1Gi"}}}});
     world.create_any::<PersistentVolumeClaim>(claim).await;
@@ -74,7 +108,8 @@ async fn a_pod_waits_for_its_claim() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stopping_ends_pods_as_a_disruption_and_the_next_start_finds_them_ended() {
     let world = World::new().await;
-    let pod = world.create(script("worker", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")).await;
+    let pod =
+        world.create(script("worker", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")).await;
     world.wait_phase("worker", "Running").await;
     world.wait_output(&pod, "main", "ready").await;
     world.node.stop(Duration::from_secs(30)).await;
@@ -98,27 +133,11 @@ async fn pods_of_a_node_that_died_are_taken_up() {
     world.wait_phase("forever", "Running").await;
     let World { api, node, state, .. } = world;
     // The API server forgets the old node, which ends without a word.
-    struct Nobody;
-    impl trainyard_apiserver::Kubelet for Nobody {
-        fn logs(
-            &self,
-            _: &trainyard_apiserver::PodId,
-            _: &str,
-            _: trainyard_apiserver::LogOptions,
-        ) -> futures::future::BoxFuture<'static, Result<trainyard_apiserver::LogStream, trainyard_apiserver::KubeletError>> {
-            unreachable!()
-        }
-        fn exec(
-            &self,
-            _: &trainyard_apiserver::PodId,
-            _: &str,
-            _: trainyard_apiserver::ExecOptions,
-        ) -> futures::future::BoxFuture<'static, Result<trainyard_apiserver::ExecSession, trainyard_apiserver::KubeletError>> {
-            unreachable!()
-        }
-    }
     api.set_kubelet(std::sync::Arc::new(Nobody));
-    assert!(matches!(Node::start(api.client("default"), config(&state)).await, Err(StartError::InUse { .. })));
+    assert!(matches!(
+        Node::start(api.client("default"), config(&state)).await,
+        Err(StartError::InUse { .. })
+    ));
     drop(std::sync::Arc::into_inner(node).unwrap());
     let next = config(&state);
     let world = World::of(api, state, next).await;
@@ -129,7 +148,8 @@ async fn pods_of_a_node_that_died_are_taken_up() {
         .wait("forever", "running again", |pod| {
             let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
             statuses.is_some_and(|all| {
-                all[0].restart_count == 1 && all[0].state.as_ref().is_some_and(|state| state.running.is_some())
+                all[0].restart_count == 1
+                    && all[0].state.as_ref().is_some_and(|state| state.running.is_some())
             })
         })
         .await;

@@ -8,10 +8,14 @@ use crate::support::{World, script};
 
 async fn objects(world: &World) {
     world
-        .create_any::<ConfigMap>(json!({"metadata": {"name": "settings"}, "data": {"a.txt": "alpha", "B": "beta"}}))
+        .create_any::<ConfigMap>(
+            json!({"metadata": {"name": "settings"}, "data": {"a.txt": "alpha", "B": "beta"}}),
+        )
         .await;
     world
-        .create_any::<Secret>(json!({"metadata": {"name": "hush"}, "stringData": {"token": "t0p"}, "type": "Opaque"}))
+        .create_any::<Secret>(
+            json!({"metadata": {"name": "hush"}, "stringData": {"token": "t0p"}, "type": "Opaque"}),
+        )
         .await;
     let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteMany"],
         "resources": {"requests": {"storage": "1Gi"}}}});
@@ -33,7 +37,8 @@ fn pod(name: &str, text: &str) -> Value {
         {"name": "data", "mountPath": "/checkpoints/mnist", "subPath": "run/1"},
         {"name": "shm", "mountPath": "/dev/shm"},
         {"name": "work", "mountPath": "/somewhere/new"}]);
-    pod["spec"]["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "settings"}, "prefix": "CM_"}]);
+    pod["spec"]["containers"][0]["envFrom"] =
+        json!([{"configMapRef": {"name": "settings"}, "prefix": "CM_"}]);
     pod["spec"]["containers"][0]["env"] = json!([
         {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "hush", "key": "token"}}},
@@ -62,7 +67,8 @@ async fn paths_and_names_are_as_written() {
              touch /etc/trainingjob/no 2>/dev/null || echo read-only; touch /new 2>/dev/null || echo kept; ls /proc | grep -c '^[0-9]'",
         ))
         .await;
-    let address = |pod: &k8s_openapi::api::core::v1::Pod| pod.status.as_ref().unwrap().pod_ip.clone().unwrap();
+    let address =
+        |pod: &k8s_openapi::api::core::v1::Pod| pod.status.as_ref().unwrap().pod_ip.clone().unwrap();
     let (own, peer) = (address(&pod), address(&peer));
     let wanted = format!(
         "bert-0\nbert-0\nalpha\nbeta t0p /checkpoints/mnist\ny\n8192\n{peer}\n{own}\n2\n{own}\nread-only\nkept\n"
@@ -72,7 +78,10 @@ async fn paths_and_names_are_as_written() {
     assert!(processes < 10, "the container sees {processes} processes");
     let kept = world.state.path().join("node/claims/default/data/run/1/c.pt");
     assert_eq!(std::fs::read_to_string(kept).unwrap(), "x\n");
-    assert!(!std::path::Path::new("/checkpoints/mnist").exists() && !std::path::Path::new("/somewhere/new").exists());
+    assert!(
+        !std::path::Path::new("/checkpoints/mnist").exists()
+            && !std::path::Path::new("/somewhere/new").exists()
+    );
     world.node.stop(std::time::Duration::ZERO).await;
 }
 
@@ -84,7 +93,10 @@ async fn without_namespaces_they_are_rewritten() {
     world.create(pod("bert-1", "sleep 600")).await;
     let peer = world.wait_phase("bert-1", "Running").await;
     let mut own = pod("bert-0", "cat $CONFIG/a.txt; echo; echo $PEER; echo x > $DIR/c.pt; echo \"$0\"");
-    own["spec"]["containers"][0]["env"].as_array_mut().unwrap().push(json!({"name": "CONFIG", "value": "/etc/trainingjob"}));
+    own["spec"]["containers"][0]["env"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "CONFIG", "value": "/etc/trainingjob"}));
     own["spec"]["containers"][0]["args"] = json!(["--to=bert-1.bert-workers:80"]);
     let (_, text) = world.run(own).await;
     let address = peer.status.unwrap().pod_ip.unwrap();
@@ -108,7 +120,8 @@ async fn two_jobs_that_want_the_same_port() {
         for rank in 0..2 {
             let name = format!("{job}-workers-{rank}");
             let mut pod = script(&name, "echo $MASTER_PORT $URL; sleep 600");
-            pod["metadata"]["labels"] = json!({"trainingjob": job, "trainingjob.ml.example.com/attempt": "1"});
+            pod["metadata"]["labels"] =
+                json!({"trainingjob": job, "trainingjob.ml.example.com/attempt": "1"});
             pod["metadata"]["annotations"] = json!({"trainingjob.ml.example.com/shape": "workers=2"});
             pod["spec"]["subdomain"] = json!(format!("{job}-workers"));
             if rank == 0 {
@@ -126,10 +139,13 @@ async fn two_jobs_that_want_the_same_port() {
         let mut told = Vec::new();
         for pod in pods {
             world.wait_phase(pod.metadata.name.as_ref().unwrap(), "Running").await;
-            let options = trainyard_apiserver::LogOptions { follow: true, limit_bytes: Some(8), ..Default::default() };
+            let options =
+                trainyard_apiserver::LogOptions { follow: true, limit_bytes: Some(8), ..Default::default() };
             let start = world.log(pod, "main", options).await;
             let number: u16 = start.split_whitespace().next().unwrap().parse().unwrap();
-            world.wait_output(pod, "main", &format!("{number} tcp://{job}-workers-0.{job}-workers:{number}")).await;
+            world
+                .wait_output(pod, "main", &format!("{number} tcp://{job}-workers-0.{job}-workers:{number}"))
+                .await;
             told.push(number);
         }
         assert_eq!(told[0], told[1], "the pods of a job agree");

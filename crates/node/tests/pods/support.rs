@@ -15,7 +15,7 @@ use trainyard_apiserver::{ApiServer, Kubelet, LogOptions, PodId};
 use trainyard_node::{Config, Node};
 
 /// What a test waits for at most: long enough for a busy machine, short enough to see that something hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct World {
     pub(crate) client: kube::Client,
@@ -27,7 +27,7 @@ pub(crate) struct World {
 pub(crate) fn config(state: &TempDir) -> Config {
     let mut config = Config::new(state.path().join("node"));
     config.shim = vec![env!("CARGO_BIN_EXE_trainyard-shim").to_owned()];
-    config.name = "box".to_owned();
+    "box".clone_into(&mut config.name);
     config.cpu = Some("4".to_owned());
     config.working_dir = PathBuf::from("/tmp");
     config
@@ -76,30 +76,39 @@ impl World {
             + serde::de::DeserializeOwned,
     {
         let object: K = serde_json::from_value(object).unwrap();
-        Api::<K>::namespaced(self.client.clone(), "default").create(&PostParams::default(), &object).await.unwrap();
+        Api::<K>::namespaced(self.client.clone(), "default")
+            .create(&PostParams::default(), &object)
+            .await
+            .unwrap();
     }
 
     /// Waits until a pod is as wanted.
     pub(crate) async fn wait(&self, name: &str, what: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
         let condition = |pod: Option<&Pod>| pod.is_some_and(&wanted);
-        let waited = tokio::time::timeout(PATIENCE, await_condition(self.pods(), name, condition)).await;
-        match waited {
+        let outcome = tokio::time::timeout(PATIENCE, await_condition(self.pods(), name, condition)).await;
+        match outcome {
             Ok(Ok(Some(pod))) => pod,
             other => {
                 let pod = self.pods().get_opt(name).await;
-                panic!("{name} was never {what}: {other:?}; it is {}", serde_json::to_string_pretty(&pod.unwrap()).unwrap());
+                panic!(
+                    "{name} was never {what}: {other:?}; it is {}",
+                    serde_json::to_string_pretty(&pod.unwrap()).unwrap()
+                );
             }
         }
     }
 
     pub(crate) async fn wait_phase(&self, name: &str, phase: &str) -> Pod {
-        self.wait(name, phase, |pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(phase)).await
+        self.wait(name, phase, |pod| {
+            pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(phase)
+        })
+        .await
     }
 
     pub(crate) async fn wait_gone(&self, name: &str) {
         let condition = |pod: Option<&Pod>| pod.is_none();
-        let waited = tokio::time::timeout(PATIENCE, await_condition(self.pods(), name, condition)).await;
-        waited.unwrap_or_else(|_| panic!("{name} was never gone")).unwrap();
+        let outcome = tokio::time::timeout(PATIENCE, await_condition(self.pods(), name, condition)).await;
+        outcome.unwrap_or_else(|_| panic!("{name} was never gone")).unwrap();
     }
 
     /// Runs a pod to its end and returns it with its output.
@@ -152,9 +161,11 @@ impl World {
     pub(crate) async fn event(&self, pod: &str, reason: &str) -> String {
         let api: Api<Event> = Api::namespaced(self.client.clone(), "default");
         let found = async {
-            let mut stream = kube::runtime::watcher::watcher(api, kube::runtime::watcher::Config::default()).boxed();
+            let mut stream =
+                kube::runtime::watcher::watcher(api, kube::runtime::watcher::Config::default()).boxed();
             while let Some(event) = stream.try_next().await.unwrap() {
-                if let kube::runtime::watcher::Event::Apply(event) | kube::runtime::watcher::Event::InitApply(event) = event
+                if let kube::runtime::watcher::Event::Apply(event)
+                | kube::runtime::watcher::Event::InitApply(event) = event
                     && event.reason.as_deref() == Some(reason)
                     && event.involved_object.name.as_deref() == Some(pod)
                 {
@@ -187,7 +198,8 @@ pub(crate) fn script(name: &str, script: &str) -> Value {
 /// Exit code and reason of a pod's container.
 pub(crate) fn end(pod: &Pod, container: &str) -> (i32, String) {
     let status = pod.status.as_ref().unwrap();
-    let all = status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten());
+    let all =
+        status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten());
     let state = all.clone().find(|status| status.name == container).unwrap().state.clone().unwrap();
     let ended = state.terminated.unwrap_or_else(|| panic!("{container} has not ended"));
     (ended.exit_code, ended.reason.unwrap_or_default())
