@@ -54,9 +54,10 @@ impl ApiError {
         Self::new(404, "NotFound", "the server could not find the requested resource")
     }
 
-    pub(crate) fn already_exists(group: &str, plural: &str, name: &str) -> Self {
-        Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", qualified(group, plural)))
-            .about(group, plural, name)
+    pub(crate) fn already_exists(group: &str, plural: &str, name: &str, deleting: bool) -> Self {
+        let still = if deleting { "object is being deleted: " } else { "" };
+        let message = format!("{still}{} \"{name}\" already exists", qualified(group, plural));
+        Self::new(409, "AlreadyExists", message).about(group, plural, name)
     }
 
     pub(crate) fn conflict(group: &str, plural: &str, name: &str, why: &str) -> Self {

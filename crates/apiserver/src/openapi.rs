@@ -64,6 +64,7 @@ fn make(kinds: &[(Arc<Kind>, String)]) -> Value {
     for (kind, version) in kinds {
         let Some(version) = kind.version(version) else { continue };
         let name = describe(kind, version, &mut schemas);
+        schemas.insert(format!("{name}List"), list(kind, version, &name));
         add_paths(kind, version, &name, &mut paths);
     }
     json!({
@@ -115,6 +116,22 @@ fn describe(kind: &Kind, version: &Version, schemas: &mut Map<String, Value>) ->
             name
         }
     }
+}
+
+/// The schema of a list of a kind.
+fn list(kind: &Kind, version: &Version, name: &str) -> Value {
+    json!({
+        "type": "object",
+        "description": format!("{} is a list of {}", kind.list_kind, kind.kind),
+        "required": ["items"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object", "description": "Standard list metadata."},
+            "items": {"type": "array", "items": {"allOf": [{"$ref": format!("#/components/schemas/{name}")}]}},
+        },
+        "x-kubernetes-group-version-kind": [{"group": kind.group, "version": version.name, "kind": kind.list_kind}],
+    })
 }
 
 fn add_paths(kind: &Kind, version: &Version, schema: &str, paths: &mut Map<String, Value>) {

@@ -60,7 +60,7 @@ impl State {
             .list("customresourcedefinitions.apiextensions.k8s.io", "")
             .map(|one| one.value())
             .collect();
-        for definition in definitions {
+        for definition in definitions.into_iter().filter(custom::is_established) {
             match custom::kind(&definition) {
                 Ok(kind) => self.kinds.add(kind),
                 Err(errors) => {
@@ -78,10 +78,16 @@ impl State {
     /// Stores an object under the next revision.
     pub(crate) fn put(&mut self, kind: &Kind, value: Value) -> Result<Arc<Object>> {
         let object = self.store.put(&kind.resource, value).map_err(not_written)?;
-        if kind.is(Builtin::Definition)
-            && let Ok(defined) = custom::kind(&object.value())
-        {
-            self.kinds.add(defined);
+        if kind.is(Builtin::Definition) {
+            let definition = object.value();
+            if custom::is_established(&definition)
+                && let Ok(defined) = custom::kind(&definition)
+            {
+                if self.kinds.by_resource(&defined.resource).is_none() {
+                    self.store.forget(&defined.resource);
+                }
+                self.kinds.add(defined);
+            }
         }
         self.touched.insert(kind.resource.clone());
         self.notes.push_back(Note::Changed {
@@ -132,6 +138,7 @@ impl State {
             }
         }
         self.settle();
+        self.store.forget_all();
         Ok(())
     }
 

@@ -66,9 +66,9 @@ impl Accept {
                         "" | "Metadata" => Ok(Form::Table(Included::Metadata)),
                         "Object" => Ok(Form::Table(Included::Object)),
                         "None" => Ok(Form::Table(Included::Nothing)),
-                        _ => Err(ApiError::bad_request(
-                            "unrecognized includeObject value: it must be None, Metadata or Object",
-                        )),
+                        other => Err(ApiError::bad_request(format!(
+                            "Unable to convert to Table as requested: includeObject: Invalid value: \"{other}\": must be 'Metadata', 'Object', 'None', or empty"
+                        ))),
                     };
                 }
                 ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => {

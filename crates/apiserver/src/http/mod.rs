@@ -77,10 +77,15 @@ fn plain(shared: &Arc<Shared>, route: Route, incoming: &Incoming) -> Result<Resp
         Route::Resources(group, version) => discovery::resources(&shared.lock().kinds, &group, &version)
             .map(|found| json(200, &found))
             .ok_or_else(|| nowhere(&group)),
-        Route::OpenApi(None) => Ok(json(200, &openapi::index(shared))),
-        Route::OpenApi(Some(path)) => openapi::document(shared, &path)
-            .map(|found| typed(200, "application/json", found))
-            .ok_or_else(ApiError::no_such_path),
+        Route::OpenApi(None) => {
+            incoming.accept.json()?;
+            Ok(json(200, &openapi::index(shared)))
+        }
+        Route::OpenApi(Some(path)) => {
+            incoming.accept.json()?;
+            let found = openapi::document(shared, &path).ok_or_else(ApiError::no_such_path)?;
+            Ok(typed(200, "application/json", found))
+        }
         Route::Nowhere | Route::Resource(_) => Err(ApiError::no_such_path()),
     }
 }

@@ -161,14 +161,14 @@ async fn start_exec(shared: &Arc<Shared>, pod: &Object, incoming: Incoming) -> R
         stderr: query.flag("stderr"),
         tty: query.flag("tty"),
     };
+    if pod.facts.node.is_none() {
+        return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", pod.facts.name)));
+    }
     if options.command.is_empty() {
         return Err(ApiError::bad_request("you must specify at least one command for the container"));
     }
     if !(options.stdin || options.stdout || options.stderr) {
         return Err(ApiError::bad_request("you must specify at least one of stdin, stdout, stderr"));
-    }
-    if pod.facts.node.is_none() {
-        return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", pod.facts.name)));
     }
     let Some(upgrade) = incoming.upgrade else {
         return Err(ApiError::bad_request("Upgrade request required"));
@@ -179,7 +179,7 @@ async fn start_exec(shared: &Arc<Shared>, pod: &Object, incoming: Incoming) -> R
 }
 
 fn bind(shared: &Arc<Shared>, namespace: &str, name: &str, incoming: &Incoming) -> Result<Response<Body>> {
-    let binding = decode::object(incoming)?;
+    let binding = decode::object(incoming, "Binding")?;
     let node = binding["target"]["name"].as_str().unwrap_or_default().to_owned();
     if node.is_empty() {
         return Err(ApiError::new(
@@ -230,7 +230,7 @@ fn bind(shared: &Arc<Shared>, namespace: &str, name: &str, incoming: &Incoming) 
 }
 
 fn evict(shared: &Arc<Shared>, namespace: &str, name: &str, incoming: &Incoming) -> Result<Response<Body>> {
-    let eviction = decode::object(incoming)?;
+    let eviction = decode::object(incoming, "Eviction")?;
     let given = &eviction["deleteOptions"];
     let options = DeleteOptions {
         grace: given["gracePeriodSeconds"].as_i64(),

@@ -118,9 +118,9 @@ impl Request<'_> {
             Method::GET if self.incoming.query.flag("watch") => self.watch(self.selection()?),
             Method::GET | Method::HEAD => self.list(),
             Method::POST => {
-                let options = options(&self.incoming, "CreateOptions")?;
+                let mut options = options(&self.incoming, "CreateOptions")?;
                 self.form()?;
-                let body = decode::object(&self.incoming)?;
+                let body = decode::tracked(&self.incoming, &self.kind.kind, &mut options.duplicates)?;
                 let version = self.version()?;
                 self.written(
                     self.shared
@@ -139,6 +139,7 @@ impl Request<'_> {
             continue_token: query.text("continue").to_owned(),
             resource_version: query.text("resourceVersion").to_owned(),
             version_match: query.text("resourceVersionMatch").to_owned(),
+            send_initial: query.flag("sendInitialEvents"),
         };
         let (selection, form) = (self.selection()?, self.form()?);
         let state = self.shared.lock();
@@ -192,9 +193,9 @@ impl Request<'_> {
     }
 
     fn update(&self, name: &str, part: Part) -> Result<Response<Body>> {
-        let options = options(&self.incoming, "UpdateOptions")?;
+        let mut options = options(&self.incoming, "UpdateOptions")?;
         self.form()?;
-        let body = decode::object(&self.incoming)?;
+        let body = decode::tracked(&self.incoming, &self.kind.kind, &mut options.duplicates)?;
         let version = self.version()?;
         let place = (self.namespace.as_str(), name);
         self.written(
@@ -203,7 +204,7 @@ impl Request<'_> {
     }
 
     fn patch(&self, name: &str, part: Part) -> Result<Response<Body>> {
-        let (how, change) = decode::patch(&self.incoming)?;
+        let (how, change) = decode::patch(&self.incoming, &self.kind)?;
         let options = patch_options(&self.incoming, how)?;
         self.form()?;
         let version = self.version()?;
@@ -218,10 +219,7 @@ impl Request<'_> {
         let deleted =
             self.shared.change(|state| state.delete(&self.kind, &self.namespace, name, &options))?;
         match deleted {
-            Deleted::Going(object) => {
-                let waits = options.propagation == Some(Propagation::Foreground);
-                self.show(if waits { 202 } else { 200 }, &object)
-            }
+            Deleted::Going(object) => self.show(200, &object),
             Deleted::Gone(object) if shows_deleted(&self.kind) => self.show(200, &object),
             Deleted::Gone(object) => {
                 let mut details = json!({"name": name, "kind": self.kind.plural, "uid": object.facts.uid});
@@ -268,12 +266,12 @@ impl Request<'_> {
             Method::GET => self.shared.lock().scale(&self.kind, scale, place.0, place.1),
             Method::PUT => {
                 let options = options(&self.incoming, "UpdateOptions")?;
-                let body = decode::object(&self.incoming)?;
+                let body = decode::object(&self.incoming, "Scale")?;
                 self.shared
                     .change(|state| state.update_scale(&self.kind, version, scale, place, &body, &options))
             }
             Method::PATCH => {
-                let (how, change) = decode::patch(&self.incoming)?;
+                let (how, change) = decode::patch(&self.incoming, &self.kind)?;
                 let options = patch_options(&self.incoming, how)?;
                 self.shared.change(|state| {
                     state.patch_scale(&self.kind, version, scale, place, how, &change, &options)
@@ -302,7 +300,7 @@ fn shows_deleted(kind: &Kind) -> bool {
 }
 
 fn unsupported(kind: &str, field: &str, value: &str, supported: &str) -> ApiError {
-    let why = format!("{field}: Unsupported value: \"{value}\": supported values: {supported}");
+    let why = format!("{field}: Unsupported value: {value}: supported values: {supported}");
     ApiError::new(422, "Invalid", format!("{kind}.meta.k8s.io \"\" is invalid: {why}"))
 }
 
@@ -310,7 +308,7 @@ fn dry_run(kind: &str, query: &Query) -> Result<bool> {
     let mut dry = false;
     for value in query.all("dryRun").filter(|value| !value.is_empty()) {
         if value != "All" {
-            return Err(unsupported(kind, "dryRun", value, "\"All\""));
+            return Err(unsupported(kind, "dryRun", &format!("[\"{value}\"]"), "\"All\""));
         }
         dry = true;
     }
@@ -324,12 +322,26 @@ fn options(incoming: &Incoming, kind: &str) -> Result<Options> {
         "Ignore" => Validation::Ignore,
         "Strict" => Validation::Strict,
         other => {
-            return Err(unsupported(kind, "fieldValidation", other, "\"Ignore\", \"Strict\", \"Warn\""));
+            let other = format!("\"{other}\"");
+            return Err(unsupported(
+                kind,
+                "fieldValidation",
+                &other,
+                "\"\", \"Ignore\", \"Strict\", \"Warn\"",
+            ));
         }
     };
     let given = query.text("fieldManager");
     if given.len() > 128 {
         let why = "fieldManager: Too long: may not be more than 128 bytes";
+        return Err(ApiError::new(422, "Invalid", format!("{kind}.meta.k8s.io \"\" is invalid: {why}")));
+    }
+    if let Some((at, letter)) = given.char_indices().find(|(_, letter)| letter.is_control()) {
+        let number = u32::from(letter);
+        let why = format!(
+            "fieldManager: Invalid value: \"{}\": invalid character U+{number:04X} (at position {at})",
+            given.replace(letter, &format!("\\x{number:02x}"))
+        );
         return Err(ApiError::new(422, "Invalid", format!("{kind}.meta.k8s.io \"\" is invalid: {why}")));
     }
     let manager = match given {
@@ -340,7 +352,13 @@ fn options(incoming: &Incoming, kind: &str) -> Result<Options> {
         given => given,
     };
     let manager = manager.chars().take(128).collect();
-    Ok(Options { dry_run: dry_run(kind, query)?, manager, validation, force: query.flag("force") })
+    Ok(Options {
+        dry_run: dry_run(kind, query)?,
+        manager,
+        validation,
+        force: query.flag("force"),
+        duplicates: Vec::new(),
+    })
 }
 
 fn patch_options(incoming: &Incoming, how: Patch) -> Result<Options> {
@@ -377,7 +395,7 @@ fn delete_options(incoming: &Incoming) -> Result<DeleteOptions> {
     if incoming.body.is_empty() {
         return Ok(options);
     }
-    let body = decode::object(incoming)?;
+    let body = decode::object(incoming, "DeleteOptions")?;
     if let Some(kind) = body.get("kind").and_then(Value::as_str)
         && kind != "DeleteOptions"
     {
@@ -389,6 +407,16 @@ fn delete_options(incoming: &Incoming) -> Result<DeleteOptions> {
         options.grace = Some(grace);
     }
     if let Some(text) = body.get("propagationPolicy").and_then(Value::as_str) {
+        if body.get("orphanDependents").is_some_and(Value::is_boolean) {
+            let why = format!(
+                "propagationPolicy: Invalid value: \"{text}\": orphanDependents and deletionPropagation cannot be both set"
+            );
+            return Err(ApiError::new(
+                422,
+                "Invalid",
+                format!("DeleteOptions.meta.k8s.io \"\" is invalid: {why}"),
+            ));
+        }
         options.propagation = Some(propagation(text)?);
     } else if let Some(orphan) = body.get("orphanDependents").and_then(Value::as_bool) {
         options.propagation = Some(if orphan { Propagation::Orphan } else { Propagation::Background });
@@ -396,9 +424,7 @@ fn delete_options(incoming: &Incoming) -> Result<DeleteOptions> {
     for value in body.get("dryRun").and_then(Value::as_array).into_iter().flatten() {
         match value.as_str() {
             Some("All") => options.dry_run = true,
-            other => {
-                return Err(unsupported("DeleteOptions", "dryRun", other.unwrap_or_default(), "\"All\""));
-            }
+            _ => return Err(unsupported("DeleteOptions", "dryRun", &format!("[{value}]"), "\"All\"")),
         }
     }
     let precondition = |key: &str| body["preconditions"].get(key).and_then(Value::as_str).map(str::to_owned);
@@ -415,8 +441,8 @@ fn propagation(text: &str) -> Result<Propagation> {
         other => Err(unsupported(
             "DeleteOptions",
             "propagationPolicy",
-            other,
-            "\"Background\", \"Foreground\", \"Orphan\"",
+            &format!("\"{other}\""),
+            "\"Foreground\", \"Background\", \"Orphan\", \"nil\"",
         )),
     }
 }

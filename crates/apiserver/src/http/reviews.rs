@@ -30,12 +30,12 @@ pub(super) fn answer(place: &Place, incoming: &Incoming) -> Result<Option<Respon
 }
 
 fn access(incoming: &Incoming) -> Result<Value> {
-    let spec = decode::object(incoming)?["spec"].clone();
+    let spec = decode::object(incoming, "SelfSubjectAccessReview")?["spec"].clone();
     if spec.get("resourceAttributes").is_none() && spec.get("nonResourceAttributes").is_none() {
         return Err(ApiError::new(
             422,
             "Invalid",
-            "SelfSubjectAccessReview.authorization.k8s.io \"\" is invalid: spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified",
+            ".authorization.k8s.io \"\" is invalid: spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified",
         ));
     }
     Ok(json!({
@@ -46,7 +46,7 @@ fn access(incoming: &Incoming) -> Result<Value> {
 }
 
 fn rules(incoming: &Incoming) -> Result<Value> {
-    let namespace = decode::object(incoming)?["spec"]["namespace"].clone();
+    let namespace = decode::object(incoming, "SelfSubjectRulesReview")?["spec"]["namespace"].clone();
     Ok(json!({
         "kind": "SelfSubjectRulesReview", "apiVersion": "authorization.k8s.io/v1", "metadata": {"creationTimestamp": null},
         "spec": {"namespace": namespace},

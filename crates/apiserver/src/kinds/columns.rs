@@ -225,12 +225,12 @@ fn row(builtin: Builtin, object: &Value, now: Timestamp) -> Vec<Value> {
         Builtin::Pod => pod(object, created, now),
         Builtin::Service => service(object, created),
         Builtin::ConfigMap => {
-            vec![(length(object, "/data") + length(object, "/binaryData")).to_string().into(), created.into()]
+            vec![(length(object, "/data") + length(object, "/binaryData")).into(), created.into()]
         }
         Builtin::Secret => {
-            vec![text(object, "/type").into(), length(object, "/data").to_string().into(), created.into()]
+            vec![text(object, "/type").into(), length(object, "/data").into(), created.into()]
         }
-        Builtin::ServiceAccount => vec![length(object, "/secrets").to_string().into(), created.into()],
+        Builtin::ServiceAccount => vec![length(object, "/secrets").into(), created.into()],
         Builtin::Claim => {
             let phase = if terminating { "Terminating" } else { text(object, "/status/phase") };
             let bound = !text(object, "/spec/volumeName").is_empty();
@@ -393,7 +393,7 @@ fn event(object: &Value, now: Timestamp) -> Vec<Value> {
         source.into(),
         text(object, "/message").trim().into(),
         moment(["/firstTimestamp", "/eventTime", "/metadata/creationTimestamp"]).into(),
-        count.max(1).to_string().into(),
+        count.max(1).into(),
         text(object, "/metadata/name").into(),
     ]
 }

@@ -18,10 +18,16 @@ pub(crate) fn kind(definition: &Value) -> Result<Kind, Vec<FieldError>> {
     let (group, plural) = (text(&spec["group"]), text(&names["plural"]));
     let mut errors = Vec::new();
     let mut versions = Vec::new();
+    // A schema that all versions share is blamed once, where older definitions had it.
+    let schemas: Vec<&Value> =
+        spec["versions"].as_array().into_iter().flatten().map(|version| &version["schema"]).collect();
+    let shared = schemas.windows(2).all(|pair| pair[0] == pair[1]);
     for (index, version) in spec["versions"].as_array().into_iter().flatten().enumerate() {
-        match self::version(&group, version, index) {
+        match self::version(&group, version, index, shared) {
             Ok(version) => versions.push(version),
-            Err(wrong) => errors.extend(wrong),
+            Err(wrong) => {
+                errors.extend(wrong.into_iter().filter(|error| !errors.contains(error)).collect::<Vec<_>>())
+            }
         }
     }
     if !errors.is_empty() {
@@ -48,13 +54,14 @@ pub(crate) fn kind(definition: &Value) -> Result<Kind, Vec<FieldError>> {
     })
 }
 
-fn version(group: &str, version: &Value, index: usize) -> Result<Version, Vec<FieldError>> {
+fn version(group: &str, version: &Value, index: usize, shared: bool) -> Result<Version, Vec<FieldError>> {
     let path = format!("spec.versions[{index}]");
     let name = version["name"].as_str().unwrap_or_default();
     let schema_path = format!("{path}.schema.openAPIV3Schema");
     let Some(source) = version.pointer("/schema/openAPIV3Schema").filter(|schema| schema.is_object()) else {
         return Err(vec![FieldError::required(schema_path, "schemas are required")]);
     };
+    let schema_path = if shared { "spec.validation.openAPIV3Schema".to_owned() } else { schema_path };
     let schema = Schema::compile(source).map_err(|errors| {
         errors
             .into_iter()
@@ -123,6 +130,13 @@ fn version(group: &str, version: &Value, index: usize) -> Result<Version, Vec<Fi
         selectable,
         checks: Checks::custom(source.clone(), Arc::new(schema)),
     })
+}
+
+/// Whether a definition's names are its own, so that its kind is served.
+pub(crate) fn is_established(definition: &Value) -> bool {
+    definition["status"]["conditions"]
+        .as_array()
+        .is_some_and(|all| all.iter().any(|one| one["type"] == "Established" && one["status"] == "True"))
 }
 
 /// Whether a path that selects objects is a plain one.

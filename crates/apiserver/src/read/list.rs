@@ -18,6 +18,8 @@ pub(crate) struct ListOptions {
     pub(crate) continue_token: String,
     pub(crate) resource_version: String,
     pub(crate) version_match: String,
+    /// Only watches have initial events.
+    pub(crate) send_initial: bool,
 }
 
 /// One page.
@@ -99,6 +101,16 @@ impl State {
     fn list_revision(&self, options: &ListOptions) -> Result<u64> {
         let current = self.store.revision();
         let given = options.resource_version.as_str();
+        if options.send_initial {
+            let forbidden = "sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list";
+            return Err(if !options.version_match.is_empty() && given.is_empty() {
+                invalid_list(&format!(
+                    "[resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided, {forbidden}]"
+                ))
+            } else {
+                invalid_list(forbidden)
+            });
+        }
         match options.version_match.as_str() {
             "" => {}
             "Exact" | "NotOlderThan" if given.is_empty() => {
@@ -138,7 +150,7 @@ pub(crate) fn invalid_list(why: &str) -> ApiError {
 pub(crate) fn parse_revision(text: &str) -> Result<u64> {
     text.parse().map_err(|_| {
         ApiError::bad_request(format!(
-            "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+            "invalid resource version: resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
         ))
     })
 }
@@ -157,8 +169,11 @@ fn token(revision: u64, start: String) -> String {
 }
 
 fn read_token(text: &str) -> Result<Token> {
-    let wrong =
-        || ApiError::bad_request("continue key is not valid: it is not one that this server gave out");
+    let wrong = || {
+        ApiError::bad_request(
+            "invalid continue token: continue key is not valid: this server did not give it out",
+        )
+    };
     let bytes = decode(text).ok_or_else(wrong)?;
     serde_json::from_slice(&bytes).map_err(|_| wrong())
 }

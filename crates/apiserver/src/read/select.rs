@@ -25,8 +25,8 @@ impl Selection {
         labels: &str,
         fields: &str,
     ) -> Result<Self> {
-        let labels = LabelSelector::parse(labels)
-            .map_err(|error| ApiError::bad_request(format!("unable to parse requirement: {error}")))?;
+        let labels =
+            LabelSelector::parse(labels).map_err(|error| ApiError::bad_request(error.to_string()))?;
         let fields =
             FieldSelector::parse(fields).map_err(|error| ApiError::bad_request(error.to_string()))?;
         for path in fields.paths() {
@@ -34,7 +34,15 @@ impl Selection {
                 || (path == "metadata.namespace" && kind.namespaced)
                 || version.selectable.iter().any(|one| one == path);
             if !known {
-                return Err(ApiError::bad_request(format!("field label not supported: {path}")));
+                return Err(ApiError::bad_request(
+                    if version.selectable.is_empty() && kind.builtin().is_some() {
+                        format!(
+                            "\"{path}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                        )
+                    } else {
+                        format!("field label not supported: {path}")
+                    },
+                ));
             }
         }
         Ok(Self { namespace: namespace.to_owned(), labels, fields, new_events: kind.is(Builtin::NewEvent) })

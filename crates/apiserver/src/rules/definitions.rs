@@ -22,7 +22,20 @@ pub(super) fn prepare(state: &State, definition: &mut Value, old: Option<&Value>
         .map(|version| version["name"].clone())
         .collect();
     let time = seconds(state.now());
-    let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": time});
+    let condition = |kind: &str, status: bool, reason: &str, message: &str| {
+        let status = if status { "True" } else { "False" };
+        json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": time})
+    };
+    let conditions = match taken(state, &definition["spec"]) {
+        None => json!([
+            condition("NamesAccepted", true, "NoConflicts", "no conflicts found"),
+            condition("Established", true, "InitialNamesAccepted", "the initial names have been accepted"),
+        ]),
+        Some((reason, message)) => json!([
+            condition("NamesAccepted", false, reason, &message),
+            condition("Established", false, "NotAccepted", "not all names are accepted"),
+        ]),
+    };
     if old.is_none() {
         let metadata = &mut definition["metadata"];
         let mut finalizers = metadata["finalizers"].as_array().cloned().unwrap_or_default();
@@ -33,10 +46,7 @@ pub(super) fn prepare(state: &State, definition: &mut Value, old: Option<&Value>
         // What a controller would find out a moment later is known here at once.
         definition["status"] = json!({
             "acceptedNames": names,
-            "conditions": [
-                condition("NamesAccepted", "NoConflicts", "no conflicts found"),
-                condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
-            ],
+            "conditions": conditions,
             "storedVersions": storage,
         });
     } else {
@@ -126,7 +136,10 @@ pub(super) fn validate(state: &State, definition: &Value, old: Option<&Value>) -
     }
     match old {
         Some(old) => errors.extend(changes(spec, &old["spec"])),
-        None => errors.extend(taken(state, group, plural, text(spec, "/names/kind"))),
+        None if group.ends_with(".k8s.io") && state.kinds.find(group, plural).is_some() => {
+            errors.push(FieldError::forbidden("spec.group", format!("{wanted} is built in")));
+        }
+        None => {}
     }
     errors
 }
@@ -145,17 +158,25 @@ fn changes(spec: &Value, old: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// A definition may not take the names of a kind that exists.
-fn taken(state: &State, group: &str, plural: &str, kind: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if group.ends_with(".k8s.io") && state.kinds.find(group, plural).is_some() {
-        errors.push(FieldError::forbidden("spec.group", format!("{plural}.{group} is built in")));
+/// Which of a definition's names another kind of its group has.
+fn taken(state: &State, spec: &Value) -> Option<(&'static str, String)> {
+    let (group, plural) = (text(spec, "/group"), text(spec, "/names/plural"));
+    let names = &spec["names"];
+    for other in state.kinds.all().filter(|other| other.group == group && other.plural != plural) {
+        for (reason, name) in [
+            ("KindConflict", text(names, "/kind")),
+            ("ListKindConflict", text(names, "/listKind")),
+            ("SingularConflict", text(names, "/singular")),
+        ] {
+            if [&other.kind, &other.list_kind, &other.singular].iter().any(|one| *one == name) {
+                return Some((reason, format!("\"{name}\" is already in use")));
+            }
+        }
+        for name in items(names, "shortNames").filter_map(Value::as_str) {
+            if other.short_names.iter().any(|one| one == name) {
+                return Some(("ShortNamesConflict", format!("\"{name}\" is already in use")));
+            }
+        }
     }
-    if let Some(other) = state.kinds.by_kind(group, kind)
-        && other.plural != plural
-    {
-        let detail = format!("the kind is in use by {}.{group}", other.plural);
-        errors.push(FieldError::invalid("spec.names.kind", kind, detail));
-    }
-    errors
+    None
 }

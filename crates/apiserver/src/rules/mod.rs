@@ -150,7 +150,42 @@ fn canonical_amounts(amounts: Option<&mut Value>) {
     }
 }
 
-/// Amounts that cannot be read.
+/// What is said of an amount that cannot be read.
+pub(crate) const WRONG_AMOUNT: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
+/// Whether there is an amount that cannot be read where one must be.
+pub(crate) fn has_wrong_amount(builtin: Builtin, value: &Value) -> bool {
+    let unreadable = |amount: &Value| {
+        let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
+        crate::kinds::quantity::Amount::parse(&text).is_none()
+    };
+    let in_map = |amounts: Option<&Value>| {
+        amounts.and_then(Value::as_object).is_some_and(|amounts| amounts.values().any(unreadable))
+    };
+    let in_resources =
+        |resources: &Value| in_map(resources.get("limits")) || in_map(resources.get("requests"));
+    let spec = &value["spec"];
+    match builtin {
+        Builtin::Pod => {
+            ["containers", "initContainers"]
+                .iter()
+                .any(|key| items(spec, key).any(|container| in_resources(&container["resources"])))
+                || items(spec, "volumes")
+                    .any(|volume| volume.pointer("/emptyDir/sizeLimit").is_some_and(unreadable))
+                || in_map(spec.get("overhead"))
+        }
+        Builtin::Claim => in_resources(&spec["resources"]),
+        Builtin::Quota => in_map(spec.get("hard")),
+        Builtin::Volume => in_map(spec.get("capacity")),
+        Builtin::Node => {
+            in_map(value.pointer("/status/capacity")) || in_map(value.pointer("/status/allocatable"))
+        }
+        _ => false,
+    }
+}
+
+/// Amounts that cannot be.
 fn wrong_amounts(path: &str, amounts: Option<&Value>) -> Vec<FieldError> {
     amounts
         .and_then(Value::as_object)
@@ -158,18 +193,11 @@ fn wrong_amounts(path: &str, amounts: Option<&Value>) -> Vec<FieldError> {
         .flatten()
         .filter_map(|(name, amount)| {
             let text = amount.as_str()?;
-            let path = format!("{path}.{name}");
-            match crate::kinds::quantity::Amount::parse(text) {
-                None => Some(FieldError::invalid(
-                    path,
-                    text,
-                    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
-                )),
-                Some(amount) if amount < crate::kinds::quantity::Amount::ZERO => {
-                    Some(FieldError::invalid(path, text, "must be greater than or equal to 0"))
-                }
-                Some(_) => None,
-            }
+            let negative =
+                crate::kinds::quantity::Amount::parse(text)? < crate::kinds::quantity::Amount::ZERO;
+            negative.then(|| {
+                FieldError::invalid(format!("{path}[{name}]"), text, "must be greater than or equal to 0")
+            })
         })
         .collect()
 }

@@ -71,6 +71,14 @@ pub(super) fn validate(builtin: Builtin, value: &Value, old: Option<&Value>) -> 
         Builtin::ConfigMap => {
             let mut errors = keys(value, "data");
             errors.extend(keys(value, "binaryData"));
+            for key in
+                value.get("data").and_then(Value::as_object).into_iter().flat_map(serde_json::Map::keys)
+            {
+                if value["binaryData"].get(key).is_some() {
+                    let detail = "duplicate of key present in binaryData";
+                    errors.push(FieldError::invalid(format!("data[{key}]"), key.as_str(), detail));
+                }
+            }
             errors.extend(too_large(value, &["data", "binaryData"]));
             if let Some(old) = old {
                 errors.extend(immutable(value, old, &["data", "binaryData"]));
@@ -79,7 +87,6 @@ pub(super) fn validate(builtin: Builtin, value: &Value, old: Option<&Value>) -> 
         }
         Builtin::Secret => {
             let mut errors = keys(value, "data");
-            errors.extend(not_base64(value));
             errors.extend(too_large(value, &["data"]));
             if let Some(old) = old {
                 if value.get("type") != old.get("type") {
@@ -92,6 +99,7 @@ pub(super) fn validate(builtin: Builtin, value: &Value, old: Option<&Value>) -> 
         }
         Builtin::Claim => claim(value, old),
         Builtin::Event => event(value, old),
+        Builtin::NewEvent => new_event(value, old),
         Builtin::Lease => lease(value),
         Builtin::Quota => {
             let mut errors = wrong_amounts("spec.hard", value.pointer("/spec/hard"));
@@ -154,7 +162,7 @@ fn too_large(value: &Value, fields: &[&str]) -> Option<FieldError> {
         .flatten()
         .map(|(_, text)| text.as_str().map_or(0, str::len))
         .sum();
-    (size > 1 << 20).then(|| FieldError::too_long("", 1 << 20))
+    (size > 1 << 20).then(|| FieldError::too_long("[]", 1 << 20))
 }
 
 fn immutable(value: &Value, old: &Value, fields: &[&str]) -> Vec<FieldError> {
@@ -218,13 +226,44 @@ fn claim(value: &Value, old: Option<&Value>) -> Vec<FieldError> {
 }
 
 fn event(value: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let namespace = text(value, "/metadata/namespace");
     let involved = text(value, "/involvedObject/namespace");
-    if old.is_none() && !involved.is_empty() && involved != namespace {
-        let detail = "does not match event.namespace";
-        return vec![FieldError::invalid("involvedObject.namespace", involved, detail)];
+    about_elsewhere(value, old, "involvedObject", involved)
+}
+
+/// An event is told in the namespace of what it is about; of things without one, in the default one.
+fn about_elsewhere(value: &Value, old: Option<&Value>, field: &str, involved: &str) -> Vec<FieldError> {
+    let namespace = text(value, "/metadata/namespace");
+    let matches = if involved.is_empty() {
+        ["default", "kube-system"].contains(&namespace)
+    } else {
+        involved == namespace
+    };
+    if old.is_some() || matches {
+        return Vec::new();
     }
-    Vec::new()
+    let detail = "does not match event.namespace";
+    vec![FieldError::invalid(format!("{field}.namespace"), involved, detail)]
+}
+
+fn new_event(value: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    if old.is_some() {
+        return Vec::new();
+    }
+    let mut errors = about_elsewhere(value, old, "regarding", text(value, "/regarding/namespace"));
+    if text(value, "/eventTime").is_empty() {
+        errors.push(FieldError::required("eventTime", ""));
+    } else {
+        for key in ["reportingController", "reportingInstance", "action", "reason"] {
+            if text(value, &format!("/{key}")).is_empty() {
+                errors.push(FieldError::required(key, ""));
+            }
+        }
+    }
+    let kind = text(value, "/type");
+    if !["Normal", "Warning"].contains(&kind) {
+        errors.push(FieldError::invalid("type", kind, format!("has invalid value: {kind}")));
+    }
+    errors
 }
 
 fn lease(value: &Value) -> Vec<FieldError> {
@@ -257,17 +296,4 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
         }
     }
     out
-}
-
-fn not_base64(secret: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for (key, value) in secret.get("data").and_then(Value::as_object).into_iter().flatten() {
-        let text = value.as_str().unwrap_or_default();
-        let body = text.trim_end_matches('=');
-        let whole = text.len().is_multiple_of(4) && text.len() - body.len() <= 2;
-        if !whole || !body.bytes().all(|byte| ALPHABET.contains(&byte)) {
-            errors.push(FieldError::invalid(format!("data[{key}]"), "<secret>", "must be base64"));
-        }
-    }
-    errors
 }

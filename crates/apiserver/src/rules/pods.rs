@@ -74,6 +74,9 @@ fn defaults(pod: &mut Value) {
     default(spec, "dnsPolicy", "ClusterFirst");
     default(spec, "schedulerName", "default-scheduler");
     default(spec, "terminationGracePeriodSeconds", 30);
+    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
+        spec["terminationGracePeriodSeconds"] = 1.into();
+    }
     default(spec, "enableServiceLinks", true);
     default(spec, "securityContext", Map::new());
     let account = match (text(spec, "/serviceAccountName"), text(spec, "/serviceAccount")) {
@@ -230,17 +233,11 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>) -> Vec<FieldError> {
     if !policies.contains(&text(spec, "/dnsPolicy")) {
         errors.push(FieldError::not_supported("spec.dnsPolicy", text(spec, "/dnsPolicy"), &policies));
     }
-    for (key, least) in [("terminationGracePeriodSeconds", 0), ("activeDeadlineSeconds", 1)] {
-        if let Some(seconds) = spec.get(key).and_then(Value::as_i64)
-            && seconds < least
-        {
-            let detail = if least == 0 {
-                "must be greater than or equal to 0"
-            } else {
-                "must be between 1 and 2147483647, inclusive"
-            };
-            errors.push(FieldError::invalid(format!("spec.{key}"), seconds, detail));
-        }
+    if let Some(seconds) = spec.get("activeDeadlineSeconds").and_then(Value::as_i64)
+        && !(1..=i64::from(i32::MAX)).contains(&seconds)
+    {
+        let detail = "must be between 1 and 2147483647, inclusive";
+        errors.push(FieldError::invalid("spec.activeDeadlineSeconds", seconds, detail));
     }
     for (key, rule) in
         [("hostname", names::dns_label as fn(&str) -> Vec<String>), ("subdomain", names::dns_label)]
@@ -264,6 +261,19 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
+const VOLUMES: [&str; 10] = [
+    "emptyDir",
+    "hostPath",
+    "secret",
+    "nfs",
+    "persistentVolumeClaim",
+    "downwardAPI",
+    "configMap",
+    "csi",
+    "projected",
+    "ephemeral",
+];
+
 fn volumes(spec: &Value, errors: &mut Vec<FieldError>) -> BTreeSet<String> {
     let mut known = BTreeSet::new();
     for (index, volume) in items(spec, "volumes").enumerate() {
@@ -280,9 +290,13 @@ fn volumes(spec: &Value, errors: &mut Vec<FieldError>) -> BTreeSet<String> {
             }
         }
         let sources =
-            volume.as_object().map_or(0, |fields| fields.keys().filter(|key| *key != "name").count());
-        if sources > 1 {
-            errors.push(FieldError::forbidden(path.clone(), "may not specify more than 1 volume type"));
+            volume.as_object().into_iter().flatten().map(|(key, _)| key).filter(|key| *key != "name");
+        let mut sources: Vec<&String> = sources.collect();
+        // The first in the API server's order counts, the others are too many.
+        sources.sort_by_key(|key| VOLUMES.iter().position(|known| known == key).unwrap_or(VOLUMES.len()));
+        for source in sources.iter().skip(1) {
+            let detail = "may not specify more than 1 volume type";
+            errors.push(FieldError::forbidden(format!("{path}.{source}"), detail));
         }
         for (source, field) in [
             ("hostPath", "path"),

@@ -183,13 +183,21 @@ impl Store {
         Ok(object)
     }
 
-    /// Forgets all about a kind whose definition went.
-    pub(crate) fn forget(&mut self, resource: &str) {
+    /// Forgets what happened to a kind until now: nobody can have seen it.
+    pub(crate) fn forget(&mut self, resource: &Arc<str>) {
         let revision = self.revision;
-        if let Some(table) = self.tables.get_mut(resource) {
+        let table = self.tables.entry(resource.clone()).or_default();
+        table.changes.clear();
+        table.bytes = 0;
+        table.floor = revision;
+    }
+
+    /// Forgets what happened until now.
+    pub(crate) fn forget_all(&mut self) {
+        self.floor = self.revision;
+        for table in self.tables.values_mut() {
             table.changes.clear();
             table.bytes = 0;
-            table.floor = revision;
         }
     }
 

@@ -1,7 +1,7 @@
 //! A new object.
 
 use serde_json::{Map, Value};
-use trainyard_objects::{FieldError, names};
+use trainyard_objects::{FieldError, FieldReason, names};
 
 use super::{Options, Part, Written, check_type, decode, metadata, metadata_of, text, to_stored};
 use crate::clock::seconds;
@@ -27,9 +27,9 @@ impl State {
         options: &Options,
     ) -> Result<Written> {
         check_type(kind, version, &body)?;
-        let mut warnings = decode(kind, version, &mut body, options)?;
-        let managed = metadata_of(&mut body).remove("managedFields");
-        let _ = managed;
+        let mut warnings =
+            decode(kind, version, &mut body, options).map_err(|wrong| wrong.of(kind, version))?;
+        metadata_of(&mut body).remove("managedFields");
         self.place(kind, namespace, &mut body)?;
         self.admit_namespace(kind, &body)?;
         let object = self.create_decoded(kind, version, body, options, None)?;
@@ -60,11 +60,13 @@ impl State {
         let name = self.name_it(kind, &mut value)?;
         let wrong = self.wrong_with(kind, version, &value, None);
         if !wrong.is_empty() {
-            return Err(ApiError::invalid(&kind.group, &kind.kind, &name, &wrong));
+            // Events of the new group are events of the old one to those who judge them.
+            let group = if kind.is(Builtin::NewEvent) { "" } else { &kind.group };
+            return Err(ApiError::invalid(group, &kind.kind, &name, &wrong));
         }
         let namespace = text(&value, "/metadata/namespace").to_owned();
-        if self.store.get(&kind.resource, &key(&namespace, &name)).is_some() {
-            return Err(ApiError::already_exists(&kind.group, &kind.plural, &name));
+        if let Some(found) = self.store.get(&kind.resource, &key(&namespace, &name)) {
+            return Err(ApiError::already_exists(&kind.group, &kind.plural, &name, found.facts.deleting));
         }
         self.admit_quota(kind, &value, None)?;
         match managed {
@@ -148,7 +150,7 @@ impl State {
         let free = (0..TRIES)
             .map(|_| format!("{stem}{}", self.uids.suffix()))
             .find(|name| self.store.get(&kind.resource, &key(&namespace, name)).is_none());
-        let name = free.ok_or_else(|| ApiError::already_exists(&kind.group, &kind.plural, &stem))?;
+        let name = free.ok_or_else(|| ApiError::already_exists(&kind.group, &kind.plural, &stem, false))?;
         metadata_of(value).insert("name".to_owned(), name.as_str().into());
         Ok(name)
     }
@@ -167,17 +169,36 @@ impl State {
         if old.is_none() {
             let name = text(value, "/metadata/name");
             let rule = match kind.builtin() {
-                Some(Builtin::Namespace) => names::dns_label,
-                Some(Builtin::Service) => names::dns_1035_label,
+                Some(Builtin::Namespace | Builtin::Service) => names::dns_label,
                 _ => names::dns_subdomain,
             };
+            let stem = text(value, "/metadata/generateName");
+            if !stem.is_empty() {
+                // Something will follow it.
+                let masked =
+                    stem.strip_suffix('-').map_or_else(|| stem.to_owned(), |start| format!("{start}a"));
+                let path = "metadata.generateName";
+                wrong.extend(rule(&masked).into_iter().map(|why| FieldError::invalid(path, stem, why)));
+            }
             wrong.extend(rule(name).into_iter().map(|why| FieldError::invalid("metadata.name", name, why)));
         }
         wrong.extend(metadata::validate(metadata, old.and_then(|old| old.get("metadata"))));
+        if !matches!(kind.builtin(), None | Some(Builtin::Definition)) {
+            wrong.extend(metadata::unqualified_finalizers(metadata));
+        }
         match kind.source {
             Source::Custom => {
                 if let Some(schema) = version.checks.schema() {
-                    wrong.extend(schema.validate(value, old));
+                    let errors = schema.validate(value, old);
+                    // Rules come last.
+                    let rules = errors.iter().position(|error| {
+                        error.reason == FieldReason::Invalid && !error.detail.contains(" in body ")
+                    });
+                    let at = wrong.len() + rules.unwrap_or(errors.len());
+                    wrong.extend(errors);
+                    if let Some(error) = super::scale::negative(version, value) {
+                        wrong.insert(at, error);
+                    }
                 }
             }
             Source::Builtin(builtin) => wrong.extend(rules::validate(self, builtin, value, old)),

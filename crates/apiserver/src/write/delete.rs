@@ -184,6 +184,7 @@ pub(crate) fn disown(value: &mut Value, uid: &str) {
 
 fn check(kind: &Kind, live: &Object, options: &DeleteOptions) -> Result<()> {
     let name = &*live.facts.name;
+    let conflict = |why: &str| ApiError::conflict(&kind.group, &kind.kind, name, why);
     if let Some(uid) = options.uid.as_deref()
         && uid != &*live.facts.uid
     {
@@ -191,7 +192,7 @@ fn check(kind: &Kind, live: &Object, options: &DeleteOptions) -> Result<()> {
             "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
             live.facts.uid
         );
-        return Err(ApiError::conflict(&kind.group, &kind.plural, name, &why));
+        return Err(conflict(&why));
     }
     if let Some(version) = options.resource_version.as_deref()
         && version != live.revision.to_string()
@@ -200,7 +201,7 @@ fn check(kind: &Kind, live: &Object, options: &DeleteOptions) -> Result<()> {
             "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
             live.revision
         );
-        return Err(ApiError::conflict(&kind.group, &kind.plural, name, &why));
+        return Err(conflict(&why));
     }
     Ok(())
 }

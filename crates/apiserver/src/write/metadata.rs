@@ -142,14 +142,28 @@ pub(crate) fn validate(metadata: &Value, old: Option<&Value>) -> Vec<FieldError>
     errors
 }
 
+/// Finalizers of built-in kinds say whose they are.
+pub(crate) fn unqualified_finalizers(metadata: &Value) -> Vec<FieldError> {
+    let standard = ["kubernetes", "orphan", "foregroundDeletion"];
+    list(metadata, "finalizers")
+        .filter_map(Value::as_str)
+        .enumerate()
+        .filter(|(_, finalizer)| !finalizer.contains('/') && !standard.contains(finalizer))
+        .map(|(index, finalizer)| {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            FieldError::invalid(format!("metadata.finalizers[{index}]"), finalizer, why)
+        })
+        .collect()
+}
+
 fn owners(metadata: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut controllers = Vec::new();
-    for (index, owner) in list(metadata, "ownerReferences").enumerate() {
-        let path = format!("metadata.ownerReferences[{index}]");
+    for owner in list(metadata, "ownerReferences") {
         let text = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
-        let invalid =
-            |key: &str, detail: &str| FieldError::invalid(format!("{path}.{key}"), text(key), detail);
+        let invalid = |key: &str, detail: &str| {
+            FieldError::invalid(format!("metadata.ownerReferences.{key}"), text(key), detail)
+        };
         if text("apiVersion").is_empty() {
             errors.push(invalid("apiVersion", "version must not be empty"));
         }

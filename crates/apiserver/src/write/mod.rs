@@ -32,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) validation: Validation,
     /// Server-side apply: take fields over from others.
     pub(crate) force: bool,
+    /// Fields that the body has more than once.
+    pub(crate) duplicates: Vec<String>,
 }
 
 /// What happens about fields that a kind does not have.
@@ -45,7 +47,13 @@ pub(crate) enum Validation {
 impl Options {
     /// Of the server's own writes.
     pub(crate) fn internal() -> Self {
-        Self { dry_run: false, manager: "trainyard".to_owned(), validation: Validation::Ignore, force: false }
+        Self {
+            dry_run: false,
+            manager: "trainyard".to_owned(),
+            validation: Validation::Ignore,
+            force: false,
+            duplicates: Vec::new(),
+        }
     }
 }
 
@@ -81,37 +89,39 @@ impl Part {
 
 /// Checks that a body is the kind of object that the path is about.
 fn check_type(kind: &Kind, version: &Version, body: &Value) -> Result<()> {
-    let Some(fields) = body.as_object() else {
-        return Err(ApiError::bad_request(format!(
-            "{} in version \"{}\" cannot be handled as a {}: json: cannot unmarshal {} into Go value",
-            kind.kind,
-            version.name,
-            kind.kind,
-            json_type(body)
-        )));
+    let (given_version, given_kind) = (text(body, "/apiVersion"), text(body, "/kind"));
+    let unrecognized = |field: &str| {
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): Object '{field}' is missing in '{body}'",
+            kind.kind
+        ))
     };
-    let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
-    let (given_version, given_kind) = (text("apiVersion"), text("kind"));
     // Built-in kinds may leave out what the path says anyway.
     let custom = kind.source == Source::Custom;
     if given_kind.is_empty() && (custom || !given_version.is_empty()) {
-        return Err(ApiError::bad_request(format!("Object 'Kind' is missing in '{body}'")));
+        return Err(unrecognized("Kind"));
     }
     if given_version.is_empty() && custom {
-        return Err(ApiError::bad_request(format!("Object 'apiVersion' is missing in '{body}'")));
+        return Err(unrecognized("apiVersion"));
     }
-    if !given_version.is_empty() && given_version != version.api_version {
+    let registered = given_version.is_empty() || given_version == version.api_version;
+    if custom && !registered {
         return Err(ApiError::bad_request(format!(
             "the API version in the data ({given_version}) does not match the expected API version ({})",
             version.api_version
         )));
     }
-    if !given_kind.is_empty() && given_kind != kind.kind {
-        let (group, version_name) = (&kind.group, &version.name);
-        let whole = if group.is_empty() { version_name.clone() } else { format!("{group}/{version_name}") };
+    if custom && given_kind != kind.kind {
+        let error = FieldError::invalid("kind", given_kind, format!("must be {}", kind.kind));
+        return Err(ApiError::invalid(&kind.group, given_kind, text(body, "/metadata/name"), &[error]));
+    }
+    if !registered || (!given_kind.is_empty() && given_kind != kind.kind) {
+        let name = if registered { version.name.as_str() } else { given_version };
+        let whole = if registered { version.api_version.as_str() } else { given_version };
+        let short = name.rsplit('/').next().unwrap_or_default();
         return Err(ApiError::bad_request(format!(
-            "{given_kind} in version \"{}\" cannot be handled as a {}: no kind \"{given_kind}\" is registered for version \"{whole}\"",
-            version.name, kind.kind
+            "{given_kind} in version \"{short}\" cannot be handled as a {}: no kind \"{given_kind}\" is registered for version \"{whole}\"",
+            kind.kind
         )));
     }
     Ok(())
@@ -128,60 +138,100 @@ fn json_type(value: &Value) -> &'static str {
     }
 }
 
+/// Why a body cannot be taken for an object of its kind, in the words of the API server's decoder.
+struct Undecodable(String);
+
+impl Undecodable {
+    /// As the refusal of a whole object.
+    fn of(self, kind: &Kind, version: &Version) -> ApiError {
+        ApiError::bad_request(format!(
+            "{} in version \"{}\" cannot be handled as a {}: {}",
+            kind.kind, version.name, kind.kind, self.0
+        ))
+    }
+
+    /// As the refusal of a patch, which shows what came of it.
+    fn of_patch(self, patched: &Value) -> ApiError {
+        let error = FieldError::invalid("patch", patched.to_string(), self.0);
+        ApiError::invalid("", "", "", &[error])
+    }
+}
+
 /// Brings a body into the form that is worked on: no unknown fields, types as they must be. Returns warnings.
-fn decode(kind: &Kind, version: &Version, body: &mut Value, options: &Options) -> Result<Vec<String>> {
+fn decode(
+    kind: &Kind,
+    version: &Version,
+    body: &mut Value,
+    options: &Options,
+) -> Result<Vec<String>, Undecodable> {
     let Some(fields) = body.as_object_mut() else { return Ok(Vec::new()) };
     fields.insert("apiVersion".to_owned(), version.api_version.as_str().into());
     fields.insert("kind".to_owned(), kind.kind.as_str().into());
-    let mut unknown = Vec::new();
     let mut metadata = fields.remove("metadata").unwrap_or_else(|| Value::Object(Map::new()));
+    let mut unknown = metadata::prune(&mut metadata).map_err(Undecodable)?;
     if kind.source != Source::Custom {
-        // In Go, null is the same as nothing.
-        without_nulls(body);
+        // In Go, null is the same as nothing; an empty list or map is left out. (A schema may well have one.)
+        without_nulls(body, !kind.is(crate::kinds::Builtin::Definition));
     }
-    let cannot = |why: &str| {
-        ApiError::bad_request(format!(
-            "{} in version \"{}\" cannot be handled as a {}: {why}",
-            kind.kind, version.name, kind.kind
-        ))
-    };
     if let Some(schema) = version.checks.schema() {
         unknown.extend(schema.prune(body));
-        if kind.source != Source::Custom {
+        if let Source::Builtin(builtin) = kind.source {
             let wrong = schema.validate(body, None);
             if let Some(first) = wrong.first() {
-                return Err(cannot(&unmarshal(&kind.kind, first)));
+                return Err(Undecodable(unmarshal(&kind.kind, first)));
+            }
+            if crate::rules::has_wrong_amount(builtin, body) {
+                return Err(Undecodable(crate::rules::WRONG_AMOUNT.to_owned()));
             }
         }
     }
-    unknown.extend(metadata::prune(&mut metadata).map_err(|why| cannot(&why))?);
     if let Some(fields) = body.as_object_mut() {
         fields.insert("metadata".to_owned(), metadata);
     }
-    if unknown.is_empty() || options.validation == Validation::Ignore {
-        return Ok(Vec::new());
+    unknown.sort_unstable();
+    let texts: Vec<String> = options
+        .duplicates
+        .iter()
+        .map(|path| format!("duplicate field \"{path}\""))
+        .chain(unknown.iter().map(|path| format!("unknown field \"{path}\"")))
+        .collect();
+    match options.validation {
+        Validation::Ignore => Ok(Vec::new()),
+        Validation::Strict if !texts.is_empty() => {
+            Err(Undecodable(format!("strict decoding error: {}", texts.join(", "))))
+        }
+        _ => Ok(texts),
     }
-    let texts: Vec<String> = unknown.iter().map(|path| format!("unknown field \"{path}\"")).collect();
-    if options.validation == Validation::Strict {
-        return Err(cannot(&format!("strict decoding error: {}", texts.join(", "))));
-    }
-    Ok(texts)
 }
 
 /// A value of the wrong type, in the words of Go's decoder.
 fn unmarshal(kind: &str, error: &FieldError) -> String {
+    if error.detail.ends_with("of type byte") || error.detail.contains("of type byte:") {
+        let text = error.value.as_ref().and_then(Value::as_str).unwrap_or_default();
+        let at = text.bytes().position(|byte| !byte.is_ascii_alphanumeric() && !b"+/=".contains(&byte));
+        return format!("illegal base64 data at input byte {}", at.unwrap_or(text.len()));
+    }
     let found = error.value.as_ref().map_or("value", json_type);
     let wanted = error.detail.rsplit(' ').next().unwrap_or_default().trim_matches('"');
     format!("json: cannot unmarshal {found} into Go struct field {kind}.{} of type {wanted}", error.path)
 }
 
-fn without_nulls(value: &mut Value) {
+/// Maps that are left out when they are empty; an empty object elsewhere (`emptyDir: {}`) says something.
+const MAPS: [&str; 7] =
+    ["data", "binaryData", "stringData", "nodeSelector", "limits", "requests", "selector"];
+
+fn without_nulls(value: &mut Value, empty_too: bool) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|_, value| !value.is_null());
-            fields.values_mut().for_each(without_nulls);
+            fields.retain(|key, value| match value {
+                Value::Null => false,
+                Value::Array(items) => !(empty_too && items.is_empty()),
+                Value::Object(entries) => !(empty_too && entries.is_empty() && MAPS.contains(&key.as_str())),
+                _ => true,
+            });
+            fields.values_mut().for_each(|value| without_nulls(value, empty_too));
         }
-        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        Value::Array(items) => items.iter_mut().for_each(|value| without_nulls(value, empty_too)),
         _ => {}
     }
 }

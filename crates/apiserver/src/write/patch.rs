@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trainyard_objects::{ApplyError, Manager, PatchError, apply, patch};
+use trainyard_objects::{ApplyError, FieldError, Manager, PatchError, apply, patch};
 
-use super::{Options, Part, Written, check_type, decode, from_stored, metadata_of, text};
+use super::{
+    Options, Part, Undecodable, Validation, Written, check_type, decode, from_stored, metadata_of, text,
+};
 use crate::clock::seconds;
 use crate::error::{ApiError, Result};
 use crate::kinds::{Kind, Source, Version};
@@ -56,9 +58,16 @@ impl State {
         if !new.is_object() {
             return Err(ApiError::bad_request("the patch leaves no object"));
         }
-        // Patches of a whole object may leave type and name alone, but not change them.
-        check_type(kind, version, &new)?;
-        let warnings = decode(kind, version, &mut new, options)?;
+        // Patches of a whole object may leave its type and its identity alone, but not change them.
+        check_type(kind, version, &new)
+            .map_err(|error| Undecodable(error.message().to_owned()).of_patch(&new))?;
+        let patched = if options.validation == Validation::Ignore { Value::Null } else { new.clone() };
+        let warnings = decode(kind, version, &mut new, options).map_err(|wrong| wrong.of_patch(&patched))?;
+        let uid = text(&new, "/metadata/uid");
+        if !uid.is_empty() && *uid != *live.facts.uid {
+            let error = FieldError::invalid("metadata.uid", uid, "field is immutable");
+            return Err(ApiError::invalid(&kind.group, &kind.kind, name, &[error]));
+        }
         let given = text(&new, "/metadata/name");
         if given != name {
             return Err(ApiError::bad_request(format!(
@@ -90,11 +99,19 @@ impl State {
                 "invalid object type: apiVersion and kind must be set in a server-side apply",
             ));
         }
-        check_type(kind, version, &intent)?;
+        if check_type(kind, version, &intent).is_err() {
+            let given = text(&intent, "/apiVersion");
+            let whole = if given.contains('/') { given.to_owned() } else { format!("/{given}") };
+            return Err(ApiError::bad_request(format!(
+                "invalid object type: {whole}, Kind={}",
+                text(&intent, "/kind")
+            )));
+        }
         if intent.pointer("/metadata/managedFields").is_some_and(|managed| !managed.is_null()) {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
-        let warnings = decode(kind, version, &mut intent, options)?;
+        let warnings =
+            decode(kind, version, &mut intent, options).map_err(|wrong| wrong.of(kind, version))?;
         let given = text(&intent, "/metadata/name");
         if !given.is_empty() && given != name {
             return Err(ApiError::bad_request(format!(
@@ -134,7 +151,10 @@ impl State {
         let managed = metadata_of(&mut merged).remove("managedFields").unwrap_or_else(|| json!([]));
         match live {
             Some(live) => self.replace(kind, version, &live, part, merged, options, Some(managed)),
-            None => self.create_decoded(kind, version, merged, options, Some(managed)),
+            None => {
+                metadata_of(&mut merged).remove("resourceVersion");
+                self.create_decoded(kind, version, merged, options, Some(managed))
+            }
         }
     }
 
@@ -255,6 +275,12 @@ fn patched(kind: &Kind, version: &Version, how: Patch, current: &Value, change: 
     };
     result.map_err(|error| match error {
         PatchError::Malformed(why) => ApiError::bad_request(why),
-        PatchError::Unapplicable(why) => ApiError::new(422, "Invalid", why),
+        PatchError::Unapplicable(why) if why.starts_with("The allowed maximum operations") => {
+            ApiError::new(413, "RequestEntityTooLarge", format!("Request entity too large: {why}"))
+        }
+        PatchError::Unapplicable(why) => {
+            ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request")
+                .with_causes(vec![json!({"message": why})])
+        }
     })
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use trainyard_objects::{FieldError, patch};
 
-use super::{Options, Part, Patch, from_stored, text};
+use super::{Options, Part, Patch, Undecodable, from_stored, json_type, text};
 use crate::error::{ApiError, Result};
 use crate::kinds::{Kind, Scale, Version};
 use crate::state::State;
@@ -36,16 +36,16 @@ impl State {
         }
         let replicas = match body.pointer("/spec/replicas") {
             None | Some(Value::Null) => 0,
-            Some(number) => number.as_i64().filter(|number| i32::try_from(*number).is_ok()).ok_or_else(|| {
-                ApiError::bad_request(format!(
-                    "Scale in version \"v1\" cannot be handled as a Scale: json: cannot unmarshal {number} into Go struct field ScaleSpec.spec.replicas of type int32"
+            Some(number) => {
+                number.as_i64().filter(|number| i32::try_from(*number).is_ok()).ok_or_else(|| {
+                    Undecodable(format!(
+                    "json: cannot unmarshal {} into Go struct field ScaleSpec.spec.replicas of type int32",
+                    json_type(number)
                 ))
-            })?,
+                .of_patch(body)
+                })?
+            }
         };
-        if replicas < 0 {
-            let error = FieldError::invalid("spec.replicas", replicas, "should be a non-negative integer");
-            return Err(ApiError::invalid("autoscaling", "Scale", name, &[error]));
-        }
         let mut new = live.value();
         from_stored(kind, version, &mut new);
         set(&mut new, &scale.spec_replicas, replicas.into());
@@ -94,6 +94,13 @@ impl State {
         };
         self.update_scale(kind, version, scale, place, &new, options)
     }
+}
+
+/// A number of replicas that cannot be.
+pub(super) fn negative(version: &Version, value: &Value) -> Option<FieldError> {
+    let path = &version.scale.as_ref()?.spec_replicas;
+    let number = at(value, path)?.as_i64().filter(|number| *number < 0)?;
+    Some(FieldError::invalid(format!(".{}", path.join(".")), number, "should be a non-negative integer"))
 }
 
 fn view(scale: &Scale, object: &Object) -> Result<Value> {

@@ -36,18 +36,18 @@ impl State {
     ) -> Result<Written> {
         let (namespace, name) = place;
         check_type(kind, version, &body)?;
-        let warnings = decode(kind, version, &mut body, options)?;
+        let warnings = decode(kind, version, &mut body, options).map_err(|wrong| wrong.of(kind, version))?;
         let given = text(&body, "/metadata/name");
-        if given.is_empty() && kind.source == Source::Custom {
-            let error = FieldError::required("metadata.name", "name must be provided");
-            return Err(ApiError::invalid(&kind.group, &kind.kind, "", &[error]));
+        if given.is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            )));
         }
-        if !given.is_empty() && given != name {
+        if given != name {
             return Err(ApiError::bad_request(format!(
                 "the name of the object ({given}) does not match the name on the URL ({name})"
             )));
         }
-        metadata_of(&mut body).insert("name".to_owned(), name.into());
         self.place(kind, namespace, &mut body)?;
         let live = match self.find(kind, namespace, name) {
             Ok(live) => live,
@@ -59,7 +59,7 @@ impl State {
         };
         if text(&body, "/metadata/resourceVersion").is_empty() && !rules::updates_unconditionally(kind) {
             let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
-            return Err(ApiError::invalid(&kind.group, &kind.kind, name, &[error]));
+            return Err(ApiError::invalid(&kind.group, &kind.plural, name, &[error]));
         }
         let written = self.replace(kind, version, &live, part, body, options, None)?;
         Ok(Written { warnings, ..written })
