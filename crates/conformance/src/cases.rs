@@ -5,7 +5,9 @@ use futures::future::LocalBoxFuture;
 use crate::sandbox::Sandbox;
 
 mod apply;
+mod clients;
 mod cluster;
+mod concurrent;
 mod create;
 mod custom;
 mod delete;
@@ -52,6 +54,8 @@ pub fn all() -> impl Iterator<Item = Case> {
         custom::CASES,
         discovery::CASES,
         cluster::CASES,
+        concurrent::CASES,
+        clients::CASES,
         refused::CASES,
     ];
     areas.into_iter().flatten().copied()

@@ -23,3 +23,7 @@ pub use run::run;
 pub use sandbox::Sandbox;
 pub use target::Target;
 pub use watch::Watch;
+
+/// How many changes of each kind a server may remember for watchers at most, where it can be told:
+/// one case writes more than that and then asks for the first.
+pub const HISTORY: usize = 1000;
