@@ -219,7 +219,7 @@ impl State {
         }]);
         if value.pointer("/status/conditions/0/message") != Some(&Value::String(message)) {
             value["status"]["conditions"] = condition;
-            self.store.put(&kind.resource, value).map_err(|error| crate::error::ApiError::internal(error))?;
+            self.store.put(&kind.resource, value).map_err(crate::error::ApiError::internal)?;
             self.touched.insert(kind.resource.clone());
         }
         Ok(())

@@ -100,29 +100,44 @@ pub(crate) fn group(kinds: &Registry, group: &str) -> Option<Value> {
     Some(found)
 }
 
-/// The subresources of a kind: name, kind, group and version of what they speak, verbs.
-fn subresources(
-    kind: &Kind,
-    version: &Version,
-) -> Vec<(&'static str, String, (String, String), Vec<&'static str>)> {
-    let own = || (kind.group.clone(), version.name.clone());
+/// One subresource of a kind.
+struct Subresource {
+    name: &'static str,
+    /// What it speaks.
+    kind: String,
+    group: String,
+    version: String,
+    verbs: &'static [&'static str],
+}
+
+fn subresources(kind: &Kind, version: &Version) -> Vec<Subresource> {
+    let own = |name, speaks: &str, verbs| Subresource {
+        name,
+        kind: speaks.to_owned(),
+        group: kind.group.clone(),
+        version: version.name.clone(),
+        verbs,
+    };
+    let foreign = |name, speaks: &str, group: &str, verbs| Subresource {
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        ..own(name, speaks, verbs)
+    };
     let mut all = Vec::new();
     if version.has_status {
-        all.push(("status", kind.kind.clone(), own(), vec!["get", "patch", "update"]));
+        all.push(own("status", &kind.kind, &["get", "patch", "update"]));
     }
     if version.scale.is_some() {
-        let speaks = ("autoscaling".to_owned(), "v1".to_owned());
-        all.push(("scale", "Scale".to_owned(), speaks, vec!["get", "patch", "update"]));
+        all.push(foreign("scale", "Scale", "autoscaling", &["get", "patch", "update"]));
     }
     if kind.is(Builtin::Pod) {
-        all.push(("binding", "Binding".to_owned(), own(), vec!["create"]));
-        let policy = ("policy".to_owned(), "v1".to_owned());
-        all.push(("eviction", "Eviction".to_owned(), policy, vec!["create"]));
-        all.push(("exec", "PodExecOptions".to_owned(), own(), vec!["create", "get"]));
-        all.push(("log", "Pod".to_owned(), own(), vec!["get"]));
+        all.push(own("binding", "Binding", &["create"]));
+        all.push(foreign("eviction", "Eviction", "policy", &["create"]));
+        all.push(own("exec", "PodExecOptions", &["create", "get"]));
+        all.push(own("log", "Pod", &["get"]));
     }
     if kind.is(Builtin::Namespace) {
-        all.push(("finalize", "Namespace".to_owned(), own(), vec!["update"]));
+        all.push(own("finalize", "Namespace", &["update"]));
     }
     all
 }
@@ -153,14 +168,14 @@ pub(crate) fn resources(kinds: &Registry, group: &str, version: &str) -> Option<
             entry["categories"] = kind.categories.clone().into();
         }
         all.push(entry);
-        for (name, speaks, (its_group, its_version), verbs) in subresources(kind, found) {
+        for part in subresources(kind, found) {
             let mut entry = json!({
-                "name": format!("{}/{name}", kind.plural), "singularName": "", "namespaced": kind.namespaced,
-                "kind": speaks, "verbs": verbs,
+                "name": format!("{}/{}", kind.plural, part.name), "singularName": "", "namespaced": kind.namespaced,
+                "kind": part.kind, "verbs": part.verbs,
             });
-            if its_group != kind.group {
-                entry["group"] = its_group.into();
-                entry["version"] = its_version.into();
+            if part.group != kind.group {
+                entry["group"] = part.group.into();
+                entry["version"] = part.version.into();
             }
             all.push(entry);
         }
@@ -207,10 +222,10 @@ fn aggregated_resources(kinds: &Registry, group: &str, version: &str) -> Vec<Val
         .map(|(kind, found)| {
             let parts: Vec<Value> = subresources(kind, found)
                 .into_iter()
-                .map(|(name, speaks, (its_group, its_version), verbs)| {
+                .map(|part| {
                     json!({
-                        "subresource": name, "verbs": verbs,
-                        "responseKind": {"group": its_group, "version": its_version, "kind": speaks},
+                        "subresource": part.name, "verbs": part.verbs,
+                        "responseKind": {"group": part.group, "version": part.version, "kind": part.kind},
                     })
                 })
                 .collect();

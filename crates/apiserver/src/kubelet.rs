@@ -43,6 +43,7 @@ pub struct LogOptions {
 
 /// What to run in a container and which streams the caller wants, as in `pods/exec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "the API's own flags, each independent of the others")]
 pub struct ExecOptions {
     pub command: Vec<String>,
     pub stdin: bool,

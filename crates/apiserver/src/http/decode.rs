@@ -1,6 +1,6 @@
 //! Bodies: JSON, YAML or (a few) protobuf, by what the client says it sends.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -134,7 +134,7 @@ impl<'de> Visitor<'de> for Node<'_> {
         let mut all = Vec::new();
         let length = self.path.len();
         loop {
-            self.path.push_str(&format!("[{}]", all.len()));
+            let _ = write!(self.path, "[{}]", all.len());
             let item = items.next_element_seed(Node { path: self.path, duplicates: self.duplicates })?;
             self.path.truncate(length);
             match item {

@@ -53,7 +53,7 @@ impl Query {
 
 /// Percent-decoding; in queries, a plus is a space.
 pub(crate) fn decoded(text: &str, plus: bool) -> String {
-    if !text.contains('%') && !(plus && text.contains('+')) {
+    if !(text.contains('%') || plus && text.contains('+')) {
         return text.to_owned();
     }
     let bytes = text.as_bytes();

@@ -58,7 +58,8 @@ fn rules(incoming: &Incoming) -> Result<Value> {
     }))
 }
 
-fn identity(_: &Incoming) -> Result<Value> {
+fn identity(incoming: &Incoming) -> Result<Value> {
+    decode::object(incoming, "SelfSubjectReview")?;
     Ok(json!({
         "kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1", "metadata": {"creationTimestamp": null},
         "status": {"userInfo": {"username": USER, "groups": ["system:masters", "system:authenticated"]}},

@@ -197,15 +197,15 @@ pub(crate) fn builtin(builtin: Builtin) -> Vec<Column> {
         .collect()
 }
 
-fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+pub(super) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn or_none(text: &str) -> Value {
+pub(super) fn or_none(text: &str) -> Value {
     if text.is_empty() { "<none>".into() } else { text.into() }
 }
 
-fn length(object: &Value, path: &str) -> usize {
+pub(super) fn length(object: &Value, path: &str) -> usize {
     match object.pointer(path) {
         Some(Value::Array(items)) => items.len(),
         Some(Value::Object(fields)) => fields.len(),
@@ -213,7 +213,7 @@ fn length(object: &Value, path: &str) -> usize {
     }
 }
 
-fn list<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
+pub(super) fn list<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
     object.pointer(path).and_then(Value::as_array).into_iter().flatten()
 }
 
@@ -222,7 +222,7 @@ fn row(builtin: Builtin, object: &Value, now: Timestamp) -> Vec<Value> {
     let terminating = object.pointer("/metadata/deletionTimestamp").is_some();
     match builtin {
         Builtin::Namespace => vec![text(object, "/status/phase").into(), created.into()],
-        Builtin::Pod => pod(object, created, now),
+        Builtin::Pod => super::pod_columns::row(object, created, now),
         Builtin::Service => service(object, created),
         Builtin::ConfigMap => {
             vec![(length(object, "/data") + length(object, "/binaryData")).into(), created.into()]
@@ -410,123 +410,6 @@ fn quota(object: &Value, created: String) -> Vec<Value> {
         if name.starts_with("limits") { limits.push(line) } else { requests.push(line) }
     }
     vec![requests.join(", ").into(), limits.join(", ").into(), created.into()]
-}
-
-fn pod(object: &Value, created: String, now: Timestamp) -> Vec<Value> {
-    let mut total = length(object, "/spec/containers");
-    let is_sidecar = |name: &Value| {
-        list(object, "/spec/initContainers")
-            .any(|container| container["name"] == *name && container["restartPolicy"] == "Always")
-    };
-    total += list(object, "/spec/initContainers").filter(|one| one["restartPolicy"] == "Always").count();
-    let mut reason = match (text(object, "/status/reason"), text(object, "/status/phase")) {
-        ("", phase) => phase.to_owned(),
-        (reason, _) => reason.to_owned(),
-    };
-    if list(object, "/status/conditions")
-        .any(|condition| condition["type"] == "PodScheduled" && condition["reason"] == "SchedulingGated")
-    {
-        reason = "SchedulingGated".to_owned();
-    }
-    let (mut ready, mut restarts, mut last) = (0, 0, None::<String>);
-    let later = |last: &mut Option<String>, status: &Value| {
-        let at = text(status, "/lastState/terminated/finishedAt");
-        if !at.is_empty() && last.as_deref().is_none_or(|last| last < at) {
-            *last = Some(at.to_owned());
-        }
-    };
-    let mut initializing = false;
-    let (mut sidecar_restarts, mut sidecar_last) = (0, None::<String>);
-    for (index, status) in list(object, "/status/initContainerStatuses").enumerate() {
-        let count = status["restartCount"].as_i64().unwrap_or(0);
-        restarts += count;
-        later(&mut last, status);
-        let sidecar = is_sidecar(&status["name"]);
-        if sidecar {
-            sidecar_restarts += count;
-            later(&mut sidecar_last, status);
-        }
-        let state = &status["state"];
-        let terminated = state.get("terminated").filter(|state| state.is_object());
-        if terminated.is_some_and(|state| state["exitCode"] == 0) {
-            continue;
-        }
-        if sidecar && status["started"] == true {
-            if status["ready"] == true {
-                ready += 1;
-            }
-            continue;
-        }
-        reason = if let Some(state) = terminated {
-            match (state["reason"].as_str().unwrap_or_default(), state["signal"].as_i64()) {
-                ("", Some(signal)) if signal != 0 => format!("Init:Signal:{signal}"),
-                ("", _) => format!("Init:ExitCode:{}", state["exitCode"]),
-                (why, _) => format!("Init:{why}"),
-            }
-        } else {
-            match text(state, "/waiting/reason") {
-                "" | "PodInitializing" => {
-                    format!("Init:{index}/{}", length(object, "/spec/initContainers"))
-                }
-                why => format!("Init:{why}"),
-            }
-        };
-        initializing = true;
-        break;
-    }
-    if !initializing {
-        (restarts, last) = (sidecar_restarts, sidecar_last);
-        let mut running = false;
-        let statuses: Vec<&Value> = list(object, "/status/containerStatuses").collect();
-        for status in statuses.iter().rev() {
-            restarts += status["restartCount"].as_i64().unwrap_or(0);
-            later(&mut last, status);
-            let state = &status["state"];
-            let terminated = state.get("terminated").filter(|state| state.is_object());
-            match (text(state, "/waiting/reason"), terminated) {
-                ("", Some(state)) => {
-                    reason = match (state["reason"].as_str().unwrap_or_default(), state["signal"].as_i64()) {
-                        ("", Some(signal)) if signal != 0 => format!("Signal:{signal}"),
-                        ("", _) => format!("ExitCode:{}", state["exitCode"]),
-                        (why, _) => why.to_owned(),
-                    };
-                }
-                ("", None) => {
-                    if status["ready"] == true && state.get("running").is_some() {
-                        running = true;
-                        ready += 1;
-                    }
-                }
-                (why, _) => reason = why.to_owned(),
-            }
-        }
-        if reason == "Completed" && running {
-            let is_ready = list(object, "/status/conditions")
-                .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
-            reason = if is_ready { "Running".to_owned() } else { "NotReady".to_owned() };
-        }
-    }
-    if object.pointer("/metadata/deletionTimestamp").is_some() {
-        if text(object, "/status/reason") == "NodeLost" {
-            reason = "Unknown".to_owned();
-        } else if !matches!(text(object, "/status/phase"), "Succeeded" | "Failed") {
-            reason = "Terminating".to_owned();
-        }
-    }
-    let restarts = match last {
-        Some(at) if restarts > 0 => format!("{restarts} ({} ago)", age(Some(&at), now)),
-        _ => restarts.to_string(),
-    };
-    vec![
-        format!("{ready}/{total}").into(),
-        reason.into(),
-        restarts.into(),
-        created.into(),
-        or_none(text(object, "/status/podIP")),
-        or_none(text(object, "/spec/nodeName")),
-        or_none(text(object, "/status/nominatedNodeName")),
-        "<none>".into(),
-    ]
 }
 
 /// How long ago a moment was, in the shortest words that still say something.

@@ -26,7 +26,11 @@ pub(crate) fn kind(definition: &Value) -> Result<Kind, Vec<FieldError>> {
         match self::version(&group, version, index, shared) {
             Ok(version) => versions.push(version),
             Err(wrong) => {
-                errors.extend(wrong.into_iter().filter(|error| !errors.contains(error)).collect::<Vec<_>>())
+                for error in wrong {
+                    if !errors.contains(&error) {
+                        errors.push(error);
+                    }
+                }
             }
         }
     }

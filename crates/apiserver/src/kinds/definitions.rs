@@ -43,10 +43,9 @@ fn inlined(schema: &Value, definitions: &Map<String, Value>, depth: usize) -> Va
     let Some(object) = schema.as_object() else { return schema.clone() };
     for (key, value) in object {
         let value = match key.as_str() {
-            // Words are for people who ask for the schema; checking needs none.
-            "description" => continue,
-            // What is missing is told by the rules of the kind, where it matters; in a status nobody asks.
-            "required" => continue,
+            // Words are for people who ask for the schema; checking needs none. What is missing is told by the rules of
+            // the kind, where it matters; in a status nobody asks.
+            "description" | "required" => continue,
             "properties" => Value::Object(
                 value
                     .as_object()

@@ -132,7 +132,9 @@ impl Step {
                     let found = path.iter().try_fold(*item, |value, name| value.get(name));
                     let same = found.is_some_and(|found| match found {
                         Value::String(text) => text == wanted,
-                        other => other.to_string() == *wanted,
+                        Value::Bool(flag) => wanted.parse() == Ok(*flag),
+                        Value::Number(number) => wanted.parse().ok() == number.as_f64(),
+                        _ => false,
                     });
                     same == *equal
                 })

@@ -6,6 +6,7 @@ pub(crate) mod custom;
 pub(crate) mod definitions;
 pub(crate) mod events;
 pub(crate) mod jsonpath;
+mod pod_columns;
 pub(crate) mod quantity;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ pub(crate) use builtin::Builtin;
 use columns::Column;
 
 /// A kind: one table in the store, under one or more versions.
+#[expect(clippy::struct_field_names, reason = "the API's own names")]
 pub(crate) struct Kind {
     /// The name of its table: `pods`, `trainingjobs.ml.example.com`.
     pub(crate) resource: Arc<str>,
@@ -41,6 +43,7 @@ pub(crate) enum Source {
 }
 
 /// One version under which a kind is served.
+#[expect(clippy::struct_field_names, reason = "the API's own names")]
 pub(crate) struct Version {
     pub(crate) name: String,
     /// `v1`, `ml.example.com/v1`.

@@ -51,9 +51,7 @@ impl State {
             let token = read_token(&options.continue_token)?;
             (token.rv, token.start)
         };
-        let all = if revision == current
-            || selection.name().is_some() && start.is_empty() && revision == current
-        {
+        let all = if revision == current {
             self.present(kind, selection)
         } else {
             self.store.list_at(&kind.resource, &selection.namespace, revision).map_err(|_| {
@@ -112,7 +110,6 @@ impl State {
             });
         }
         match options.version_match.as_str() {
-            "" => {}
             "Exact" | "NotOlderThan" if given.is_empty() => {
                 return Err(invalid_list(
                     "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
@@ -123,7 +120,7 @@ impl State {
                     "resourceVersionMatch: Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
                 ));
             }
-            "Exact" | "NotOlderThan" => {}
+            "" | "Exact" | "NotOlderThan" => {}
             other => {
                 return Err(invalid_list(&format!(
                     "resourceVersionMatch: Unsupported value: \"{other}\": supported values: \"Exact\", \"NotOlderThan\", \"\""

@@ -21,9 +21,9 @@ use crate::state::State;
 use crate::store::Object;
 
 /// How often a watcher that wants to know is told how far it is.
-const BOOKMARK: Duration = Duration::from_secs(60);
+const BOOKMARK: Duration = Duration::from_mins(1);
 /// How long a watch lasts if it does not say.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3600);
+const DEFAULT_TIMEOUT: Duration = Duration::from_hours(1);
 /// So much is sent in one piece at most, so that a long history does not need much memory at once.
 const PIECE: usize = 256 << 10;
 
@@ -38,6 +38,7 @@ pub(crate) struct WatchOptions {
 }
 
 /// One watch under way.
+#[expect(clippy::struct_excessive_bools, reason = "two are the caller's, two are how far it is")]
 struct Watch {
     shared: Arc<Shared>,
     kind: Arc<Kind>,
@@ -112,13 +113,9 @@ pub(crate) fn start(
 fn check(options: &WatchOptions) -> Result<()> {
     let forbidden = |why: &str| Err(super::list::invalid_list(why));
     match (options.send_initial, options.version_match.as_str()) {
-        (None, "") => Ok(()),
+        (None, "") | (Some(_), "NotOlderThan") => Ok(()),
         (None, _) => forbidden(
             "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-        ),
-        (Some(_), "NotOlderThan") => Ok(()),
-        (Some(_), "") => forbidden(
-            "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
         ),
         (Some(_), _) => forbidden(
             "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",

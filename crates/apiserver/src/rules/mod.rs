@@ -12,7 +12,6 @@ use trainyard_objects::FieldError;
 use crate::error::Result;
 use crate::kinds::{Builtin, Kind, Source, Version};
 use crate::state::State;
-use crate::store::Object;
 use crate::write::Part;
 
 /// Fills in what a new object of a built-in kind begins with.
@@ -36,13 +35,7 @@ pub(crate) fn prepare_create(state: &mut State, kind: &Kind, value: &mut Value) 
 }
 
 /// Carries over and fills in what a changed object of a built-in kind needs.
-pub(crate) fn prepare_update(
-    state: &mut State,
-    kind: &Kind,
-    part: Part,
-    new: &mut Value,
-    old: &Value,
-) -> Result<()> {
+pub(crate) fn prepare_update(state: &mut State, kind: &Kind, part: Part, new: &mut Value, old: &Value) {
     match kind.builtin() {
         Some(Builtin::Pod) if part == Part::Main => pods::prepare_change(new, old),
         Some(Builtin::Service) => services::prepare(state, new, Some(old)),
@@ -50,7 +43,6 @@ pub(crate) fn prepare_update(
         Some(builtin) if part == Part::Main => others::prepare(builtin, new, Some(old)),
         _ => {}
     }
-    Ok(())
 }
 
 /// Everything that is wrong with an object of a built-in kind.
@@ -74,11 +66,6 @@ pub(crate) fn validate_status(builtin: Builtin, new: &Value, old: &Value) -> Vec
         Builtin::Pod => pods::validate_status(new, old),
         _ => Vec::new(),
     }
-}
-
-/// Said with the answer to a write that did what was asked.
-pub(crate) fn warnings(_kind: &Kind, _object: &Object) -> Vec<String> {
-    Vec::new()
 }
 
 /// Whether objects of a built-in kind count the versions of their spec.

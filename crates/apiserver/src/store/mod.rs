@@ -21,12 +21,15 @@ pub use persist::Trouble;
 /// Changes that are remembered for each kind, however small.
 const BYTES: usize = 8 << 20;
 
+/// The table of an object and its key in it.
+type Location = (Arc<str>, Box<str>);
+
 /// Everything there is.
 pub(crate) struct Store {
     revision: u64,
     tables: HashMap<Arc<str>, Table>,
     /// Which objects name an owner of this uid.
-    owned: HashMap<Box<str>, BTreeSet<(Arc<str>, Box<str>)>>,
+    owned: HashMap<Box<str>, BTreeSet<Location>>,
     /// How many changes of a kind are remembered.
     history: usize,
     /// Of no kind are changes up to this revision remembered.

@@ -27,13 +27,11 @@ impl State {
         options: &Options,
     ) -> Result<Written> {
         check_type(kind, version, &body)?;
-        let mut warnings =
-            decode(kind, version, &mut body, options).map_err(|wrong| wrong.of(kind, version))?;
+        let warnings = decode(kind, version, &mut body, options).map_err(|wrong| wrong.of(kind, version))?;
         metadata_of(&mut body).remove("managedFields");
-        self.place(kind, namespace, &mut body)?;
+        place_in(kind, namespace, &mut body)?;
         self.admit_namespace(kind, &body)?;
         let object = self.create_decoded(kind, version, body, options, None)?;
-        warnings.extend(rules::warnings(kind, &object.object));
         Ok(Written { warnings, ..object })
     }
 
@@ -84,29 +82,6 @@ impl State {
             object
         };
         Ok(Written { object, created: true, warnings: Vec::new() })
-    }
-
-    /// Puts the object into the namespace of the path.
-    pub(super) fn place(&self, kind: &Kind, namespace: &str, body: &mut Value) -> Result<()> {
-        let metadata = metadata_of(body);
-        if kind.namespaced {
-            match metadata.get("namespace").and_then(Value::as_str) {
-                Some(given) if !given.is_empty() && given != namespace => Err(ApiError::bad_request(
-                    "the namespace of the provided object does not match the namespace sent on the request",
-                )),
-                _ => {
-                    metadata.insert("namespace".to_owned(), namespace.into());
-                    Ok(())
-                }
-            }
-        } else {
-            match metadata.remove("namespace") {
-                Some(Value::String(given)) if !given.is_empty() => Err(ApiError::bad_request(
-                    "the namespace of the provided object does not match the namespace sent on the request",
-                )),
-                _ => Ok(()),
-            }
-        }
     }
 
     /// Gives a new object what only the server decides.
@@ -204,5 +179,28 @@ impl State {
             Source::Builtin(builtin) => wrong.extend(rules::validate(self, builtin, value, old)),
         }
         wrong
+    }
+}
+
+/// Puts the object into the namespace of the path.
+pub(super) fn place_in(kind: &Kind, namespace: &str, body: &mut Value) -> Result<()> {
+    let metadata = metadata_of(body);
+    if kind.namespaced {
+        match metadata.get("namespace").and_then(Value::as_str) {
+            Some(given) if !given.is_empty() && given != namespace => Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            )),
+            _ => {
+                metadata.insert("namespace".to_owned(), namespace.into());
+                Ok(())
+            }
+        }
+    } else {
+        match metadata.remove("namespace") {
+            Some(Value::String(given)) if !given.is_empty() => Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            )),
+            _ => Ok(()),
+        }
     }
 }

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use trainyard_objects::{ApplyError, FieldError, Manager, PatchError, apply, patch};
 
 use super::{
-    Options, Part, Undecodable, Validation, Written, check_type, decode, from_stored, metadata_of, text,
+    Options, Part, Undecodable, Validation, Written, check_type, create::place_in, decode, from_stored,
+    metadata_of, text,
 };
 use crate::clock::seconds;
 use crate::error::{ApiError, Result};
@@ -119,7 +120,7 @@ impl State {
             )));
         }
         metadata_of(&mut intent).insert("name".to_owned(), name.into());
-        self.place(kind, namespace, &mut intent)?;
+        place_in(kind, namespace, &mut intent)?;
         let live = self.store.get(&kind.resource, &key(namespace, name)).cloned();
         if live.is_none() {
             if part != Part::Main {
@@ -149,13 +150,11 @@ impl State {
         options: &Options,
     ) -> Result<Written> {
         let managed = metadata_of(&mut merged).remove("managedFields").unwrap_or_else(|| json!([]));
-        match live {
-            Some(live) => self.replace(kind, version, &live, part, merged, options, Some(managed)),
-            None => {
-                metadata_of(&mut merged).remove("resourceVersion");
-                self.create_decoded(kind, version, merged, options, Some(managed))
-            }
+        if let Some(live) = live {
+            return self.replace(kind, version, &live, part, merged, options, Some(managed));
         }
+        metadata_of(&mut merged).remove("resourceVersion");
+        self.create_decoded(kind, version, merged, options, Some(managed))
     }
 
     fn merged(

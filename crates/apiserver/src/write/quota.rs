@@ -154,17 +154,14 @@ fn usage(kind: &Kind, value: &Value) -> Usage {
     let one = Amount::whole(1);
     let mut usage = Usage::from([(counted(kind), one)]);
     match kind.builtin() {
+        Some(Builtin::Pod) if is_over(value) => {}
         Some(Builtin::Pod) => {
-            if !is_over(value) {
-                usage.insert("pods".to_owned(), one);
-                for (what, resource, amount) in pod_amounts(value) {
-                    if what == "requests"
-                        && ["cpu", "memory", "ephemeral-storage"].contains(&resource.as_str())
-                    {
-                        usage.insert(resource.clone(), amount);
-                    }
-                    usage.insert(format!("{what}.{resource}"), amount);
+            usage.insert("pods".to_owned(), one);
+            for (what, resource, amount) in pod_amounts(value) {
+                if what == "requests" && ["cpu", "memory", "ephemeral-storage"].contains(&resource.as_str()) {
+                    usage.insert(resource.clone(), amount);
                 }
+                usage.insert(format!("{what}.{resource}"), amount);
             }
         }
         Some(Builtin::Claim) => {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use trainyard_objects::FieldError;
 
-use super::{Options, Part, Written, check_type, decode, from_stored, metadata_of, text, to_stored};
+use super::{
+    Options, Part, Written, check_type, create::place_in, decode, from_stored, metadata_of, text, to_stored,
+};
 use crate::error::{ApiError, Result};
 use crate::kinds::{Builtin, Kind, Source, Version};
 use crate::rules;
@@ -48,7 +50,7 @@ impl State {
                 "the name of the object ({given}) does not match the name on the URL ({name})"
             )));
         }
-        self.place(kind, namespace, &mut body)?;
+        place_in(kind, namespace, &mut body)?;
         let live = match self.find(kind, namespace, name) {
             Ok(live) => live,
             // Some kinds may be put into being.
@@ -79,7 +81,7 @@ impl State {
     ) -> Result<Written> {
         let mut old = live.value();
         from_stored(kind, version, &mut old);
-        self.check_preconditions(kind, live, &new)?;
+        check_preconditions(kind, live, &new)?;
         keep_ours(&mut new, &old);
         let asked_managed = metadata_of(&mut new).remove("managedFields");
         let mut new = parts(kind, version, part, new, &old);
@@ -88,14 +90,14 @@ impl State {
         {
             schema.default(&mut new);
         }
-        rules::prepare_update(self, kind, part, &mut new, &old)?;
+        rules::prepare_update(self, kind, part, &mut new, &old);
         if part != Part::Status && rules::is_new_generation(kind, version, &new, &old) {
             let generation = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0) + 1;
             metadata_of(&mut new).insert("generation".to_owned(), generation.into());
         }
         let name = &*live.facts.name;
         let wrong = match part {
-            Part::Status => self.wrong_with_status(kind, version, &new, &old),
+            Part::Status => wrong_with_status(kind, version, &new, &old),
             Part::Main | Part::Finalize | Part::Scale => self.wrong_with(kind, version, &new, Some(&old)),
         };
         if !wrong.is_empty() {
@@ -153,38 +155,38 @@ impl State {
             self.record(version, Some(old), new, options, part);
         }
     }
+}
 
-    /// What a write demands of the object that it changes: its version and its uid.
-    fn check_preconditions(&self, kind: &Kind, live: &Object, new: &Value) -> Result<()> {
-        let name = &*live.facts.name;
-        let (wanted, uid) = (text(new, "/metadata/resourceVersion"), text(new, "/metadata/uid"));
-        if !uid.is_empty() && uid != &*live.facts.uid {
-            let why = format!(
-                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-                live.facts.uid
-            );
-            return Err(ApiError::conflict(&kind.group, &kind.plural, name, &why));
-        }
-        if wanted.is_empty() || wanted == "0" {
-            return Ok(());
-        }
-        match wanted.parse::<u64>() {
-            Ok(wanted) if wanted == live.revision => Ok(()),
-            Ok(_) => Err(ApiError::modified(&kind.group, &kind.plural, name)),
-            Err(_) => {
-                let error =
-                    FieldError::invalid("metadata.resourceVersion", wanted, "must be an unsigned integer");
-                Err(ApiError::invalid(&kind.group, &kind.kind, name, &[error]))
-            }
+/// What a write demands of the object that it changes: its version and its uid.
+fn check_preconditions(kind: &Kind, live: &Object, new: &Value) -> Result<()> {
+    let name = &*live.facts.name;
+    let (wanted, uid) = (text(new, "/metadata/resourceVersion"), text(new, "/metadata/uid"));
+    if !uid.is_empty() && uid != &*live.facts.uid {
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            live.facts.uid
+        );
+        return Err(ApiError::conflict(&kind.group, &kind.plural, name, &why));
+    }
+    if wanted.is_empty() || wanted == "0" {
+        return Ok(());
+    }
+    match wanted.parse::<u64>() {
+        Ok(wanted) if wanted == live.revision => Ok(()),
+        Ok(_) => Err(ApiError::modified(&kind.group, &kind.plural, name)),
+        Err(_) => {
+            let error =
+                FieldError::invalid("metadata.resourceVersion", wanted, "must be an unsigned integer");
+            Err(ApiError::invalid(&kind.group, &kind.kind, name, &[error]))
         }
     }
+}
 
-    fn wrong_with_status(&self, kind: &Kind, version: &Version, new: &Value, old: &Value) -> Vec<FieldError> {
-        match (kind.source, version.checks.schema()) {
-            (Source::Custom, Some(schema)) => schema.validate(new, Some(old)),
-            (Source::Builtin(builtin), _) => rules::validate_status(builtin, new, old),
-            (Source::Custom, None) => Vec::new(),
-        }
+fn wrong_with_status(kind: &Kind, version: &Version, new: &Value, old: &Value) -> Vec<FieldError> {
+    match (kind.source, version.checks.schema()) {
+        (Source::Custom, Some(schema)) => schema.validate(new, Some(old)),
+        (Source::Builtin(builtin), _) => rules::validate_status(builtin, new, old),
+        (Source::Custom, None) => Vec::new(),
     }
 }
 
