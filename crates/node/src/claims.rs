@@ -14,7 +14,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
 /// The directory of a claim.
-pub(crate) fn directory(state_dir: &Path, namespace: &str, name: &str) -> PathBuf {
+pub fn directory(state_dir: &Path, namespace: &str, name: &str) -> PathBuf {
     state_dir.join("claims").join(namespace).join(name)
 }
 

@@ -32,6 +32,7 @@ mod status;
 mod volumes;
 mod watch;
 
+pub use claims::directory as claim_directory;
 pub use config::{Config, Isolation};
 pub use logs::LogLimits;
 pub use node::{Node, StartError};

@@ -4,6 +4,8 @@
 mod containers;
 mod exec;
 mod life;
+mod load;
 mod machine;
 mod place;
 mod support;
+mod unprivileged;

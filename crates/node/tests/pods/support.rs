@@ -17,6 +17,9 @@ use trainyard_node::{Config, Node};
 /// What a test waits for at most: long enough for a busy machine, short enough to see that something hangs.
 const PATIENCE: Duration = Duration::from_mins(1);
 
+/// Where the shim is, if not where this build has put it.
+pub(crate) const SHIM: &str = "TRAINYARD_TEST_SHIM";
+
 pub(crate) struct World {
     pub(crate) client: kube::Client,
     pub(crate) api: ApiServer,
@@ -26,7 +29,9 @@ pub(crate) struct World {
 
 pub(crate) fn config(state: &TempDir) -> Config {
     let mut config = Config::new(state.path().join("node"));
-    config.shim = vec![env!("CARGO_BIN_EXE_trainyard-shim").to_owned()];
+    // Another user may not be allowed to read this build: see `unprivileged`.
+    let shim = std::env::var(SHIM).unwrap_or_else(|_| env!("CARGO_BIN_EXE_trainyard-shim").to_owned());
+    config.shim = vec![shim];
     "box".clone_into(&mut config.name);
     config.cpu = Some("4".to_owned());
     config.working_dir = PathBuf::from("/tmp");
