@@ -91,6 +91,36 @@ fn what_was_wrong_before_is_let_through_as_recorded() {
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
 }
 
+#[test]
+fn schemas_are_refused_as_recorded() {
+    let cases: Vec<Value> = serde_json::from_str(include_str!("recorded/definitions.json")).unwrap();
+    let mut differences = Vec::new();
+    for case in &cases {
+        let mut theirs: Vec<(&str, &str)> = case["refused"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|cause| (cause["path"].as_str().unwrap(), cause["message"].as_str().unwrap()))
+            .collect();
+        let errors = Schema::compile(&case["schema"]).err().unwrap_or_default();
+        let mut ours: Vec<(&str, String)> =
+            errors.iter().map(|error| (error.path.as_str(), error.body())).collect();
+        theirs.sort_unstable();
+        ours.sort_unstable();
+        // What follows in our compilers' own words is not compared.
+        let same = ours.len() == theirs.len()
+            && ours.iter().zip(&theirs).all(|(ours, theirs)| {
+                // JSON from Go has the fields of a struct in its order.
+                let words = |text: &str| text.split_once("}: ").map_or(text, |(_, rest)| rest).to_owned();
+                ours.0 == theirs.0 && words(&ours.1).starts_with(&words(theirs.1))
+            });
+        if !same {
+            differences.push(format!("{}\n  ours:   {ours:?}\n  theirs: {theirs:?}", case["schema"]));
+        }
+    }
+    assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
+}
+
 /// The lives of some objects: what was sent and what came of it, with `managedFields` to the letter.
 #[test]
 fn fields_are_owned_and_merged_as_recorded() {

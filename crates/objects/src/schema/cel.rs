@@ -290,7 +290,7 @@ const RESERVED: [&str; 20] = [
 ];
 
 /// The name of a field in CEL, where not every name can be written.
-fn escaped(name: &str) -> String {
+pub(super) fn escaped(name: &str) -> String {
     if RESERVED.contains(&name) || name == "while" {
         return format!("__{name}__");
     }

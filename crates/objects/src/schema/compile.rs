@@ -6,9 +6,10 @@ use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::Schema;
+use super::cel;
 use super::format::Format;
 use super::node::{Additional, Bound, Checks, Kind, Node, NodeId};
-use super::rule::Rules;
+use super::rule::{self, Needs, Rules};
 use crate::FieldError;
 use crate::shape::{self, ListKey, ListType, Shape};
 
@@ -99,7 +100,11 @@ impl Compiler {
             schema.get("x-kubernetes-validations").and_then(Value::as_array).filter(|r| !r.is_empty())
         {
             match Rules::compile(rules, &path) {
-                Ok(rules) => node.rules = Some(Box::new(rules)),
+                Ok(compiled) => {
+                    let resource = level == Level::Root || node.embedded;
+                    self.unknown_to_rules(&node, &compiled, rules, &path, resource);
+                    node.rules = Some(Box::new(compiled));
+                }
                 Err(errors) => self.errors.extend(errors),
             }
         }
@@ -155,6 +160,10 @@ impl Compiler {
         if schema.get("uniqueItems") == Some(&Value::Bool(true)) {
             let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
             self.errors.push(FieldError::forbidden(format!("{path}uniqueItems"), why));
+        }
+        if has("x-kubernetes-map-type") && kind != "object" {
+            let why = "must be object if x-kubernetes-map-type is specified";
+            self.errors.push(FieldError::invalid(format!("{path}type"), kind, why));
         }
         if structure.int_or_string && structure.preserve_unknown {
             let why = "must be false if x-kubernetes-int-or-string is true";
@@ -281,6 +290,67 @@ impl Compiler {
         }
     }
 
+    /// Rules about fields that the schema does not have.
+    fn unknown_to_rules(
+        &mut self,
+        node: &Node,
+        compiled: &Rules,
+        sources: &[Value],
+        path: &str,
+        resource: bool,
+    ) {
+        for (index, (rule, source)) in compiled.rules.iter().zip(sources).enumerate() {
+            let path = format!("{path}x-kubernetes-validations[{index}]");
+            for (field, program) in rule.programs() {
+                let mut needs = Needs::default();
+                needs.collect(program.expression());
+                if let Some(unknown) = self.unknown_field(node, &needs, resource) {
+                    let detail = format!("{}: undefined field '{unknown}'", rule::failed_to_compile(field));
+                    self.errors.push(FieldError::invalid(
+                        format!("{path}.{field}"),
+                        rule::shown(source),
+                        detail,
+                    ));
+                }
+            }
+            let Some(field_path) = &rule.field_path else { continue };
+            // Only plain paths are looked at; those with brackets are rare and left to the reader of the message.
+            let plain = !field_path.contains('[');
+            let mut needs = Needs::default();
+            needs.reach(field_path.split('.'));
+            if plain && self.unknown_field(node, &needs, resource).is_some() {
+                let given = source.get("fieldPath").cloned().unwrap_or_default();
+                self.errors.push(FieldError::invalid(
+                    format!("{path}.fieldPath"),
+                    given,
+                    "must be a valid path",
+                ));
+            }
+        }
+    }
+
+    /// A field that is looked at and that the schema cannot have, if there is one.
+    fn unknown_field(&self, node: &Node, needs: &Needs, resource: bool) -> Option<String> {
+        if node.kind != Kind::Object || node.additional != Additional::Unsaid {
+            return None;
+        }
+        needs.fields.iter().find_map(|(name, needs)| {
+            if resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
+                return None;
+            }
+            match node
+                .properties
+                .iter()
+                .find(|(property, _)| cel::escaped(property) == *name || *property == name)
+            {
+                Some((_, child)) => {
+                    self.unknown_field(&self.nodes[*child], needs, self.nodes[*child].embedded)
+                }
+                None => Some(name.clone()),
+            }
+        })
+    }
+
     fn list_type(&mut self, schema: &Map<String, Value>, node: &Node, path: &str) -> ListType {
         let Some(list_type) = schema.get("x-kubernetes-list-type").and_then(Value::as_str) else {
             return ListType::Atomic;
@@ -300,30 +370,27 @@ impl Compiler {
                 let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
                 let keys: Vec<&str> = keys.into_iter().flatten().filter_map(Value::as_str).collect();
                 let keys_path = format!("{path}x-kubernetes-list-map-keys");
+                let items = schema.get("items");
+                let item = |field: &str| items.and_then(|items| items.get(field));
+                let item_type = item("type").and_then(Value::as_str).unwrap_or_default();
+                if item_type != "object" {
+                    let why = "must be object if parent array's x-kubernetes-list-type is map";
+                    refuse(FieldError::invalid(format!("{path}items.type"), item_type, why));
+                }
                 if keys.is_empty() {
                     let why = "must not be empty if x-kubernetes-list-type is map";
                     return refuse(FieldError::required(keys_path, why));
                 }
-                let items = schema.get("items");
-                let item = |field: &str| items.and_then(|items| items.get(field));
-                if item("type").and_then(Value::as_str) != Some("object") {
-                    let why = "must be object if parent array's x-kubernetes-list-type is map";
-                    let found = item("type").and_then(Value::as_str).unwrap_or_default();
-                    return refuse(FieldError::invalid(format!("{path}items.type"), found, why));
-                }
                 let mut found = Vec::new();
-                for key in keys {
-                    let Some(property) = item("properties").and_then(|properties| properties.get(key)) else {
+                for key in &keys {
+                    let Some(property) = item("properties").and_then(|properties| properties.get(*key))
+                    else {
                         let why = "entries must all be names of item properties";
-                        return refuse(FieldError::invalid(
-                            format!("{keys_path}[{}]", found.len()),
-                            key,
-                            why,
-                        ));
+                        return refuse(FieldError::invalid(keys_path, keys.clone(), why));
                     };
                     let default = property.get("default").filter(|default| !default.is_null()).cloned();
                     let required = item("required").and_then(Value::as_array);
-                    let required = required.is_some_and(|names| names.iter().any(|name| name == key));
+                    let required = required.is_some_and(|names| names.iter().any(|name| name == *key));
                     if default.is_none() && !required {
                         let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a \
                                    required property";
@@ -332,13 +399,13 @@ impl Compiler {
                             why,
                         ));
                     }
-                    found.push(ListKey { name: key.to_owned(), default });
+                    found.push(ListKey { name: (*key).to_owned(), default });
                 }
                 ListType::Map(found)
             }
             other => {
                 let path = format!("{path}x-kubernetes-list-type");
-                refuse(FieldError::not_supported(path, other, &["atomic", "map", "set"]))
+                refuse(FieldError::not_supported(path, other, &["atomic", "set", "map"]))
             }
         }
     }
@@ -458,9 +525,8 @@ fn bad_defaults(schema: &Schema, id: NodeId, path: String) -> Vec<FieldError> {
         if errors.is_empty() {
             let mut pruned = (**default).clone();
             let unknown = super::prune::below(schema, id, &mut pruned);
-            if let Some(first) = unknown.first() {
-                let detail = format!("must not have unknown fields: \"{first}\"");
-                errors.push(FieldError::invalid(path, (**default).clone(), detail));
+            if !unknown.is_empty() {
+                errors.push(FieldError::invalid(path, (**default).clone(), "must not have unknown fields"));
             }
         }
     }

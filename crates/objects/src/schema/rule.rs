@@ -66,8 +66,8 @@ impl Rule {
         };
         let compiled = |field: &str, source: &str| {
             Program::compile(source).map_err(|error| {
-                let detail = format!("compilation failed: ERROR: {error}");
-                FieldError::invalid(format!("{path}.{field}"), source, detail)
+                let detail = format!("{}: {error}", failed_to_compile(field));
+                FieldError::invalid(format!("{path}.{field}"), shown(rule), detail)
             })
         };
         let program = compiled("rule", source)?;
@@ -80,7 +80,7 @@ impl Rule {
             Some("FieldValueDuplicate") => FieldReason::Duplicate,
             Some(other) => {
                 let supported =
-                    ["FieldValueRequired", "FieldValueInvalid", "FieldValueForbidden", "FieldValueDuplicate"];
+                    ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
                 return Err(FieldError::not_supported(format!("{path}.reason"), other, &supported));
             }
         };
@@ -89,7 +89,7 @@ impl Rule {
             return Err(FieldError::invalid(
                 format!("{path}.message"),
                 message.unwrap_or_default(),
-                "message must not contain line breaks",
+                "must not contain line breaks",
             ));
         }
         if source.contains('\n') && message.is_none() {
@@ -112,6 +112,12 @@ impl Rule {
         })
     }
 
+    /// The rule's programs, with the names of their fields.
+    pub(super) fn programs(&self) -> impl Iterator<Item = (&'static str, &Program)> {
+        let message = self.message_program.as_ref().map(|program| ("messageExpression", program));
+        std::iter::once(("rule", &self.program)).chain(message)
+    }
+
     /// What is said when the rule does not hold and has no message of its own making.
     pub(super) fn default_message(&self) -> String {
         self.message.clone().unwrap_or_else(|| format!("failed rule: {}", self.source))
@@ -129,19 +135,44 @@ impl Needs {
         self.fields.get(name)
     }
 
-    fn collect(&mut self, expression: &Expression) {
+    /// Adds a path.
+    pub(super) fn reach<'p>(&mut self, path: impl IntoIterator<Item = &'p str>) {
+        let mut need = self;
+        for field in path {
+            need = need.fields.entry(field.to_owned()).or_default();
+        }
+        need.whole = true;
+    }
+
+    /// Adds what an expression looks at.
+    pub(super) fn collect(&mut self, expression: &Expression) {
         if let Some(path) = path_of_self(expression) {
-            let mut need = self;
-            for field in path {
-                need = need.fields.entry(field.to_owned()).or_default();
-            }
-            need.whole = true;
-            return;
+            return self.reach(path);
         }
         for child in children(expression) {
             self.collect(child);
         }
     }
+}
+
+/// How the server begins to tell that a rule or its message cannot be compiled.
+pub(super) fn failed_to_compile(field: &str) -> String {
+    let what = if field == "rule" { "" } else { "messageExpression " };
+    format!("{what}compilation failed: ERROR")
+}
+
+/// A rule as the server shows it in errors: all fields of its own type.
+pub(super) fn shown(rule: &Value) -> Value {
+    let text = |field: &str| rule.get(field).cloned().unwrap_or_else(|| "".into());
+    let other = |field: &str| rule.get(field).cloned().unwrap_or_default();
+    serde_json::json!({
+        "Rule": text("rule"),
+        "Message": text("message"),
+        "MessageExpression": text("messageExpression"),
+        "Reason": other("reason"),
+        "FieldPath": text("fieldPath"),
+        "OptionalOldSelf": other("optionalOldSelf"),
+    })
 }
 
 /// The fields of `self.a.b` or `oldSelf.a.b`, if the expression is that and nothing else.
