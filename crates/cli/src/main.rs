@@ -1,6 +1,7 @@
 //! `trainyard`: one binary for everything. Each subcommand has a file of its own.
 
 mod crds;
+mod local;
 mod logging;
 mod manifest;
 mod operator;
@@ -10,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Runs machine-learning training jobs on Kubernetes.
+/// Runs machine-learning training jobs, on this machine or on Kubernetes.
 ///
 /// A user writes one TrainingJob; Trainyard starts the workers, wires them together, restarts them when something
 /// breaks, and cleans up.
@@ -23,19 +24,32 @@ struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
+  trainyard run job.yaml                   run a job on this machine, to the end
+  trainyard up                             a control plane on this machine, for kubectl
   trainyard crds | kubectl apply -f -      install the TrainingJob resource
   trainyard operator                       run the operator against the current kubeconfig
   trainyard validate job.yaml              check a manifest without a cluster";
 
 #[derive(Subcommand)]
 enum Command {
+    Run(Box<local::run::Options>),
+    Up(Box<local::up::Options>),
+    Down(local::down::Options),
     Operator(Box<operator::Options>),
     Crds(crds::Options),
     Validate(validate::Options),
 }
 
 fn main() -> ExitCode {
+    // Containers are started by this binary, as a process of its own that must not have a second thread.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == "shim") {
+        return trainyard_node::shim::main(words.collect());
+    }
     let result = match Arguments::parse().command {
+        Command::Run(options) => local::run::run(*options),
+        Command::Up(options) => local::up::run(*options),
+        Command::Down(options) => local::down::run(&options),
         Command::Operator(options) => operator::run(*options),
         Command::Crds(options) => crds::run(&options),
         Command::Validate(options) => validate::run(&options),

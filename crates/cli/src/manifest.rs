@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use serde_json::{Map, Number, Value};
-use trainyard_api::FieldPath;
 use trainyard_api::problem::Segment;
+use trainyard_api::{FieldPath, names};
 
 /// One document of a file.
 pub(crate) struct Document {
@@ -69,6 +69,17 @@ fn unpack(document: Document, documents: &mut Vec<Document>) {
 }
 
 impl Document {
+    pub(crate) fn kind(&self) -> (String, String) {
+        let field = |name: &str| self.value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        (field("apiVersion"), field("kind"))
+    }
+
+    /// Whether this is meant to be a TrainingJob, of whatever version.
+    pub(crate) fn is_job(&self) -> bool {
+        let (version, kind) = self.kind();
+        kind == names::KIND && version.starts_with(names::GROUP)
+    }
+
     /// The line of a field; of a missing one, the line of what should contain it.
     pub(crate) fn line_of(&self, path: &FieldPath) -> usize {
         let mut segments = path.segments();

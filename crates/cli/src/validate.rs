@@ -73,14 +73,13 @@ fn check(file: &str, text: &str, gpu_resource: &str, tally: &mut Tally) {
         tally.errors += 1;
     }
     for document in documents {
-        let field = |name: &str| document.value.get(name).and_then(Value::as_str).unwrap_or_default();
-        let (api_version, kind) = (field("apiVersion"), field("kind"));
-        if kind != names::KIND || !api_version.starts_with(names::GROUP) {
+        let (api_version, kind) = document.kind();
+        if !document.is_job() {
             println!("{file}:{}: passed over: {api_version} {kind} is no TrainingJob", document.line);
             continue;
         }
         tally.jobs += 1;
-        for problem in problems(&document, api_version, gpu_resource) {
+        for problem in problems(&document, gpu_resource) {
             let severity = match problem.severity {
                 Severity::Error => {
                     tally.errors += 1;
@@ -96,11 +95,13 @@ fn check(file: &str, text: &str, gpu_resource: &str, tally: &mut Tally) {
     }
 }
 
-fn problems(document: &Document, api_version: &str, gpu_resource: &str) -> Vec<Problem> {
+/// Everything that is wrong with one TrainingJob, in the order of its lines.
+pub(crate) fn problems(document: &Document, gpu_resource: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
+    let (api_version, _) = document.kind();
     let versions =
         [names::STORAGE_VERSION, names::LAB_VERSION].map(|version| format!("{}/{version}", names::GROUP));
-    if !versions.iter().any(|version| version == api_version) {
+    if !versions.contains(&api_version) {
         let message = format!("{api_version} is not served: use {}", versions.join(" or "));
         problems.push(Problem::error(FieldPath::of(&["apiVersion"]), message));
     }

@@ -1,0 +1,253 @@
+//! The objects of a file, as `trainyard run` takes them: jobs, and what they need beside them.
+
+use anyhow::{Context, bail};
+use kube::api::{DynamicObject, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use serde_json::Value;
+use trainyard_api::TrainingJob;
+
+use crate::manifest::{self, Document};
+
+/// What a file may have beside jobs: kind, plural, and whether it has a namespace.
+const COMPANIONS: [(&str, &str, &str, bool); 8] = [
+    ("v1", "Namespace", "namespaces", false),
+    ("v1", "ConfigMap", "configmaps", true),
+    ("v1", "Secret", "secrets", true),
+    ("v1", "PersistentVolumeClaim", "persistentvolumeclaims", true),
+    ("v1", "PersistentVolume", "persistentvolumes", false),
+    ("v1", "ServiceAccount", "serviceaccounts", true),
+    ("v1", "ResourceQuota", "resourcequotas", true),
+    ("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", false),
+];
+
+/// The objects of a file, in its order.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    pub(crate) jobs: Vec<TrainingJob>,
+    companions: Vec<Value>,
+    /// What cannot be used here.
+    pub(crate) passed_over: Vec<String>,
+}
+
+/// A change that the command line asks for: `spec.path=value`.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Change {
+    path: Vec<String>,
+    value: Value,
+}
+
+impl std::str::FromStr for Change {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let example = "write it as spec.path=value, such as spec.hyperparameters.epochs=3";
+        let (path, value) = text.split_once('=').ok_or(example)?;
+        let path: Vec<String> = path.split('.').map(str::to_owned).collect();
+        let begins = path.first().is_some_and(|first| matches!(first.as_str(), "spec" | "metadata"));
+        if !begins || path.len() < 2 || path.iter().any(String::is_empty) {
+            return Err(example.to_owned());
+        }
+        let read = manifest::documents(value).map_err(|error| error.message)?;
+        let value = read.into_iter().next().map_or(Value::Null, |document| document.value);
+        Ok(Self { path, value })
+    }
+}
+
+/// Reads the objects of a file. Everything that is wrong with its jobs has been told when this fails.
+pub(crate) fn read(
+    file: &str,
+    text: &str,
+    changes: &[Change],
+    workers: Option<i32>,
+) -> anyhow::Result<Objects> {
+    let documents = manifest::documents(text)
+        .map_err(|error| anyhow::anyhow!("{file}:{}:{}: {}", error.line, error.column, error.message))?;
+    let mut objects = Objects::default();
+    let mut errors = 0;
+    for mut document in documents {
+        if !document.is_job() {
+            objects.take_companion(file, document);
+            continue;
+        }
+        for change in changes {
+            change.apply(&mut document.value)?;
+        }
+        if let Some(workers) = workers {
+            set_workers(&mut document.value, workers);
+        }
+        let problems = crate::validate::problems(&document, "nvidia.com/gpu");
+        for problem in &problems {
+            eprintln!("{file}:{}: {problem}", document.line_of(&problem.path));
+        }
+        errors += problems.iter().filter(|problem| problem.is_error()).count();
+        if errors == 0 {
+            objects.jobs.push(serde_json::from_value(document.value).with_context(|| file.to_owned())?);
+        }
+    }
+    if errors > 0 {
+        bail!("{file}: {errors} error{}; nothing was started", if errors == 1 { "" } else { "s" });
+    }
+    if objects.jobs.is_empty() {
+        bail!("{file}: there is no TrainingJob in it");
+    }
+    for (index, job) in objects.jobs.iter_mut().enumerate() {
+        job.metadata.namespace.get_or_insert_with(|| "default".to_owned());
+        if job.metadata.name.is_none() {
+            // Names are part of directories that the next run looks for: they must not be made up anew each time.
+            let base = job.metadata.generate_name.take().unwrap_or_else(|| "job-".to_owned());
+            job.metadata.name = Some(format!("{base}{index}"));
+        }
+    }
+    Ok(objects)
+}
+
+impl Objects {
+    fn take_companion(&mut self, file: &str, document: Document) {
+        let (version, kind) = document.kind();
+        if COMPANIONS.iter().any(|(v, k, ..)| *v == version && *k == kind) {
+            self.companions.push(document.value);
+        } else {
+            self.passed_over
+                .push(format!("{file}:{}: passed over: {version} {kind} has no meaning here", document.line));
+        }
+    }
+
+    /// Creates everything, jobs last.
+    pub(crate) async fn create(&self, client: &Client) -> anyhow::Result<()> {
+        for job in &self.jobs {
+            let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
+                "name": job.metadata.namespace,
+            }});
+            create(client, &namespace).await?;
+        }
+        for companion in &self.companions {
+            create(client, companion).await?;
+        }
+        for job in &self.jobs {
+            let api: Api<TrainingJob> =
+                Api::namespaced(client.clone(), job.metadata.namespace.as_deref().unwrap_or_default());
+            let name = job.metadata.name.as_deref().unwrap_or_default();
+            api.create(&PostParams::default(), job)
+                .await
+                .with_context(|| format!("creating the TrainingJob {name}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Creates an object, unless it is there.
+async fn create(client: &Client, object: &Value) -> anyhow::Result<()> {
+    let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let Some((.., plural, namespaced)) = COMPANIONS.iter().find(|(v, k, ..)| *v == version && *k == kind)
+    else {
+        return Ok(());
+    };
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+    let object: DynamicObject = serde_json::from_value(object.clone())?;
+    let api: Api<DynamicObject> = if *namespaced {
+        let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
+        Api::namespaced_with(client.clone(), namespace, &resource)
+    } else {
+        Api::all_with(client.clone(), &resource)
+    };
+    match api.create(&PostParams::default(), &object).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        Err(error) => Err(error).with_context(|| {
+            format!("creating the {kind} {}", object.metadata.name.as_deref().unwrap_or_default())
+        }),
+        Ok(_) => Ok(()),
+    }
+}
+
+impl Change {
+    fn apply(&self, object: &mut Value) -> anyhow::Result<()> {
+        let mut place = object;
+        for (depth, step) in self.path.iter().enumerate() {
+            let so_far = || self.path[..=depth].join(".");
+            place = match place {
+                Value::Array(items) => {
+                    let index: usize = step
+                        .parse()
+                        .with_context(|| format!("--set {}: a list takes a number here", so_far()))?;
+                    let length = items.len();
+                    items
+                        .get_mut(index)
+                        .with_context(|| format!("--set {}: the list has {length} items", so_far()))?
+                }
+                other => {
+                    if other.is_null() {
+                        *other = Value::Object(serde_json::Map::new());
+                    }
+                    let Value::Object(fields) = other else {
+                        bail!("--set {}: its parent is a single value", so_far());
+                    };
+                    fields.entry(step.clone()).or_insert(Value::Null)
+                }
+            };
+        }
+        *place = self.value.clone();
+        Ok(())
+    }
+}
+
+/// Under the name that the job uses.
+fn set_workers(job: &mut Value, workers: i32) {
+    if let Some(spec) = job.get_mut("spec").and_then(Value::as_object_mut) {
+        let field = if spec.contains_key("workers") { "workers" } else { "numWorkers" };
+        spec.insert(field.to_owned(), workers.into());
+    }
+}
+
+/// `namespace/name`, or the name alone in the namespace `default`.
+pub(crate) fn title(job: &TrainingJob) -> String {
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    match job.metadata.namespace.as_deref() {
+        None | Some("default") => name.to_owned(),
+        Some(namespace) => format!("{namespace}/{name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: &str = "apiVersion: ml.example.com/v1\nkind: TrainingJob\nmetadata: {name: a}\nspec:\n  image: i\n  command: [python3, x.py]\n  workers: 1\n";
+
+    fn change(text: &str) -> Change {
+        text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn the_command_line_changes_what_the_file_says() {
+        let changes = [
+            change("spec.hyperparameters.epochs=3"),
+            change("spec.command.1=y.py"),
+            change("spec.checkpoint.directory=/c"),
+        ];
+        let objects = read("f", JOB, &changes, Some(4)).unwrap_or_else(|error| panic!("{error:#}"));
+        let spec = &objects.jobs[0].spec;
+        assert_eq!((spec.worker_count(), spec.total_epochs()), (4, Some(3)));
+        assert_eq!(spec.command.as_deref().unwrap_or_default()[1], "y.py");
+        assert_eq!(objects.jobs[0].metadata.namespace.as_deref(), Some("default"));
+    }
+
+    #[test]
+    fn what_cannot_be_changed_says_why() {
+        for (text, message) in [
+            ("spec.command.9=x", "the list has 2 items"),
+            ("spec.command.x=x", "a list takes a number"),
+            ("spec.image.tag=1", "a single value"),
+        ] {
+            let error = read("f", JOB, &[change(text)], None).err().map(|error| format!("{error:#}"));
+            assert!(error.as_ref().is_some_and(|error| error.contains(message)), "{text}: {error:?}");
+        }
+        for text in ["epochs=3", "spec=1", "spec..x=1", "spec.x"] {
+            assert!(text.parse::<Change>().is_err(), "{text}");
+        }
+        assert!(read("f", &JOB.replace("image", "imag"), &[], None).is_err());
+        assert!(read("f", "kind: ConfigMap\napiVersion: v1\n", &[], None).is_err(), "no job at all");
+    }
+}

@@ -1,0 +1,10 @@
+//! One machine, no cluster: the embedded control plane, the operator and the node in this process.
+
+pub(crate) mod down;
+mod jobs;
+mod outcome;
+pub(crate) mod run;
+mod state;
+pub(crate) mod up;
+mod view;
+mod yard;

@@ -1,0 +1,78 @@
+//! What came of a run: in words, as JSON, and as an exit code.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use trainyard_api::{State, TrainingJob, TrainingJobStatus};
+
+use super::jobs::title;
+
+/// Exit codes of `trainyard run`, as its help tells them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Code {
+    Completed = 0,
+    Failed = 1,
+    // 2 is for whatever keeps the run from starting: a bad flag, a bad manifest, a directory in use.
+    CannotStart = 3,
+    Interrupted = 130,
+    Terminated = 143,
+}
+
+/// How one job ended.
+pub(crate) fn code(status: &TrainingJobStatus) -> Code {
+    match status.state {
+        Some(State::Completed) => Code::Completed,
+        Some(State::Failed) => Code::Failed,
+        _ => Code::CannotStart,
+    }
+}
+
+/// One job in words.
+pub(crate) fn told(job: &TrainingJob, state_dir: &Path) -> String {
+    let status = job.status.clone().unwrap_or_default();
+    let state = status.state.map_or("not started", State::as_str);
+    let mut text = format!("{}: {state}", title(job));
+    if let Some(duration) = &status.duration {
+        text += &format!(" after {duration}");
+    }
+    let restarts = status.restarts.unwrap_or_default().total();
+    text += &format!(", {restarts} restart{}", if restarts == 1 { "" } else { "s" });
+    let metrics: Vec<String> = status.metrics.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    if !metrics.is_empty() {
+        text += &format!("; {}", metrics.join(", "));
+    }
+    if status.state != Some(State::Completed)
+        && let Some(message) = &status.message
+    {
+        text += &format!("\n  {message}");
+    }
+    if let Some(checkpoints) = checkpoints(job, state_dir) {
+        text += &format!("\n  checkpoints: {checkpoints}");
+    }
+    text
+}
+
+/// The same for programs.
+pub(crate) fn as_json(job: &TrainingJob, state_dir: &Path) -> Value {
+    let status = job.status.clone().unwrap_or_default();
+    json!({
+        "namespace": job.metadata.namespace,
+        "name": job.metadata.name,
+        "state": status.state,
+        "message": status.message,
+        "duration": status.duration,
+        "progress": status.progress,
+        "restarts": status.restarts.unwrap_or_default().total(),
+        "metrics": status.metrics,
+        "checkpoints": checkpoints(job, state_dir),
+    })
+}
+
+/// The directory in which the job's checkpoints are on this machine.
+fn checkpoints(job: &TrainingJob, state_dir: &Path) -> Option<String> {
+    let claim = job.status.as_ref()?.effective.as_ref()?.checkpoint.as_ref()?.claim_name.clone();
+    let namespace = job.metadata.namespace.as_deref().unwrap_or("default");
+    let directory = trainyard_node::claim_directory(state_dir, namespace, &claim);
+    let here = std::env::current_dir().unwrap_or_default();
+    Some(directory.strip_prefix(here).unwrap_or(&directory).display().to_string())
+}

@@ -1,0 +1,35 @@
+//! Where things are kept on this machine.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+/// The state directory of `trainyard run FILE`, beside the file, so that the next run of it finds the checkpoints and two
+/// projects never share any.
+pub(crate) fn of_file(file: &Path) -> anyhow::Result<PathBuf> {
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let stem = file.file_stem().and_then(|stem| stem.to_str()).filter(|stem| *stem != "-").unwrap_or("stdin");
+    let kept = directory.join(".trainyard");
+    std::fs::create_dir_all(&kept)
+        .with_context(|| format!("making {} (give another place with --state DIR)", kept.display()))?;
+    let ignore = kept.join(".gitignore");
+    if !ignore.exists() {
+        // What a run leaves behind is nobody's source code.
+        std::fs::write(&ignore, "*\n").with_context(|| format!("writing {}", ignore.display()))?;
+    }
+    prepared(&kept.join(stem))
+}
+
+/// The state directory of `trainyard up`, unless it is given.
+pub(crate) fn of_machine() -> anyhow::Result<PathBuf> {
+    let base = std::env::var_os("XDG_STATE_HOME").filter(|base| !base.is_empty()).map(PathBuf::from);
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    let base = base.or_else(home).context("neither XDG_STATE_HOME nor HOME is set: give --state DIR")?;
+    Ok(base.join("trainyard"))
+}
+
+/// The directory as an absolute path, made if it is not there.
+pub(crate) fn prepared(directory: &Path) -> anyhow::Result<PathBuf> {
+    std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+    directory.canonicalize().with_context(|| format!("{}", directory.display()))
+}
