@@ -274,7 +274,6 @@ fn patched(kind: &Kind, version: &Version, how: Patch, current: &Value, change: 
     };
     result.map_err(|error| match error {
         PatchError::Malformed(why) => ApiError::bad_request(why),
-        PatchError::Internal(why) => ApiError::internal(why),
         PatchError::Unapplicable(why) if why.starts_with("The allowed maximum operations") => {
             ApiError::new(413, "RequestEntityTooLarge", format!("Request entity too large: {why}"))
         }
