@@ -46,7 +46,7 @@ fn main() {
     timed("validate a new job", || drop(black_box(schema.validate(&job, None))));
     timed("validate an unchanged job", || drop(black_box(schema.validate(&job, Some(&job)))));
     timed("clone, track a new job", || {
-        track(None, black_box(&mut job.clone()), &manager("a"), schema.shape())
+        track(None, black_box(&mut job.clone()), &manager("a"), schema.shape());
     });
     let mut live = job.clone();
     track(None, &mut live, &manager("a"), schema.shape());
@@ -55,11 +55,11 @@ fn main() {
     timed("validate a new status", || drop(black_box(schema.validate(&running, Some(&live)))));
     let status = Manager { subresource: "status", ..manager("b") };
     timed("clone, track a new status", || {
-        track(Some(&live), black_box(&mut running.clone()), &status, schema.shape())
+        track(Some(&live), black_box(&mut running.clone()), &status, schema.shape());
     });
     timed("apply a new job", || drop(black_box(apply(None, &job, &manager("a"), false, schema.shape()))));
     timed("apply the same job", || {
-        drop(black_box(apply(Some(&live), &job, &manager("c"), false, schema.shape())))
+        drop(black_box(apply(Some(&live), &job, &manager("c"), false, schema.shape())));
     });
 
     let env: Vec<Value> =
@@ -83,6 +83,6 @@ fn main() {
     let kubelet = Manager { name: "kubelet", subresource: "status", ..operator };
     timed("clone", || drop(black_box(running.clone())));
     timed("clone, track a new status", || {
-        track(Some(&live), black_box(&mut running.clone()), &kubelet, &pods)
+        track(Some(&live), black_box(&mut running.clone()), &kubelet, &pods);
     });
 }

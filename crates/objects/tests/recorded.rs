@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use trainyard_objects::{Manager, Schema, Shape, apply, error, track};
+use trainyard_objects::{Manager, PatchError, Schema, Shape, apply, error, patch, track};
 
 fn recorded(text: &str) -> (Schema, Vec<Value>) {
     let recorded: Value = serde_json::from_str(text).unwrap();
@@ -119,6 +119,74 @@ fn schemas_are_refused_as_recorded() {
         }
     }
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
+}
+
+#[test]
+fn patches_are_applied_and_refused_as_recorded() {
+    let recorded: Value = serde_json::from_str(include_str!("recorded/patches.json")).unwrap();
+    let deployments = Shape::builtin("apps", "Deployment");
+    let mut differences = Vec::new();
+    for case in recorded["cases"].as_array().unwrap() {
+        let target = &recorded[case["kind"].as_str().unwrap()];
+        let (result, same): (_, fn(&Value, &Value) -> bool) = match case["how"].as_str().unwrap() {
+            "json" => (patch::json(target, &case["patch"]), |ours, theirs| {
+                let text = |value: &Value| if value.is_null() { json!("") } else { value.clone() };
+                let data =
+                    ours["data"].as_object().unwrap().iter().map(|(key, value)| (key.clone(), text(value)));
+                Value::Object(data.collect()) == theirs["data"]
+                    && ours["metadata"]["finalizers"] == theirs["finalizers"]
+            }),
+            _ => (patch::strategic(target, &case["patch"], &deployments), |ours, theirs| {
+                same_but_defaults(&ours["spec"]["template"]["spec"], theirs)
+            }),
+        };
+        let fits = match (&result, case.get("result")) {
+            (Ok(ours), Some(theirs)) => same(ours, theirs),
+            (Err(ours), None) => {
+                // Some mistakes of clients the real server takes for its own.
+                let codes: &[u64] = match ours {
+                    PatchError::Malformed(_) => &[400, 500],
+                    PatchError::Unapplicable(_) => &[422],
+                };
+                codes.contains(&case["code"].as_u64().unwrap())
+                    && case.get("refused").is_none_or(|theirs| *theirs == ours.to_string())
+            }
+            _ => false,
+        };
+        if !fits {
+            differences.push(format!("{}\n  ours: {result:?}\n  theirs: {case}", case["patch"]));
+        }
+    }
+    assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
+}
+
+/// Equality but for the defaults that the server adds to what is new.
+fn same_but_defaults(ours: &Value, theirs: &Value) -> bool {
+    const DEFAULTS: [&str; 6] = [
+        "imagePullPolicy",
+        "resources",
+        "terminationMessagePath",
+        "terminationMessagePolicy",
+        "protocol",
+        "type",
+    ];
+    match (ours, theirs) {
+        (Value::Object(ours), Value::Object(theirs)) => {
+            // The server's own types leave out lists that are empty.
+            let left_out = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
+            let said = |(name, ours): (&String, &Value)| match theirs.get(name) {
+                Some(theirs) => same_but_defaults(ours, theirs),
+                None => left_out(ours),
+            };
+            ours.iter().all(said)
+                && theirs.keys().all(|name| ours.contains_key(name) || DEFAULTS.contains(&name.as_str()))
+        }
+        (Value::Array(ours), Value::Array(theirs)) => {
+            ours.len() == theirs.len()
+                && ours.iter().zip(theirs).all(|(ours, theirs)| same_but_defaults(ours, theirs))
+        }
+        _ => ours == theirs,
+    }
 }
 
 /// The lives of some objects: what was sent and what came of it, with `managedFields` to the letter.

@@ -1,6 +1,6 @@
 //! JSON patch (RFC 6902), with the habits of the API server's own implementation.
 //!
-//! Not the json-patch crate: the server counts negative indices from the end, takes a missing `value` as null,
+//! Not the json-patch crate: the server counts negative indices from the end, takes a missing `value` as null, sets a missing field with `replace`,
 //! lets `test` compare a missing field with null, and its messages are part of what clients see.
 
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub fn json(target: &Value, operations: &Value) -> Result<Value, PatchError> {
             Value::Null | Value::Array(_) => "null",
         };
         return Err(PatchError::Malformed(format!(
-            "error decoding patch: json: cannot unmarshal {found} into Go value of type jsonpatch.Patch"
+            "error decoding patch: json: cannot unmarshal {found} into Go value of type []handlers.jsonPatchOp"
         )));
     };
     if operations.len() > MOST_OPERATIONS {
@@ -77,13 +77,7 @@ fn apply(document: &mut Value, operation: &Value) -> Result<(), String> {
                 return Ok(());
             }
             let at = path(document).map_err(|p| missing(p, "doc is missing path", given_path))?;
-            match at.get_mut(document) {
-                Some(slot) => {
-                    *slot = value();
-                    Ok(())
-                }
-                None => Err(missing(None, "doc is missing key", given_path)),
-            }
+            at.replace(document, value()).ok_or_else(|| missing(None, "doc is missing key", given_path))
         }
         "move" => {
             let from = Path::find(document, given_from)
@@ -181,6 +175,21 @@ impl Path {
         }
     }
 
+    /// Sets a field, even one that is not there, as the server's own implementation does; or an item that is.
+    fn replace(&self, document: &mut Value, value: Value) -> Option<()> {
+        match self.parent_mut(document)? {
+            Value::Object(fields) => {
+                fields.insert(self.last.clone(), value);
+            }
+            Value::Array(items) => {
+                let index = index(&self.last, items.len())?;
+                items[index] = value;
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
     fn add(&self, document: &mut Value, value: Value) -> Result<(), String> {
         match self.parent_mut(document) {
             Some(Value::Object(fields)) => {
@@ -262,6 +271,7 @@ mod tests {
             (json!({"a": {"b/c~": 1}}), json!([{"op": "remove", "path": "/a/b~1c~0"}]), json!({"a": {}})),
             (json!({"a": 1}), json!([{"op": "replace", "path": "/a", "value": 2}]), json!({"a": 2})),
             (json!({"a": 1}), json!([{"op": "replace", "path": "/a"}]), json!({"a": null})),
+            (json!({"a": 1}), json!([{"op": "replace", "path": "/b", "value": 2}]), json!({"a": 1, "b": 2})),
             (json!({"a": 1}), json!([{"op": "move", "from": "/a", "path": "/b"}]), json!({"b": 1})),
             (json!({"a": 1}), json!([{"op": "copy", "from": "/a", "path": "/b"}]), json!({"a": 1, "b": 1})),
             (json!({"a": 1}), json!([{"op": "test", "path": "/a", "value": 1}]), json!({"a": 1})),
@@ -282,8 +292,8 @@ mod tests {
                 "error in remove for path: '/x': Unable to remove nonexistent key: x: missing value",
             ),
             (
-                json!([{"op": "replace", "path": "/x", "value": 1}]),
-                "replace operation does not apply: doc is missing key: /x: missing value",
+                json!([{"op": "replace", "path": "/list/9", "value": 1}]),
+                "replace operation does not apply: doc is missing key: /list/9: missing value",
             ),
             (
                 json!([{"op": "replace", "path": "/x/y", "value": 1}]),

@@ -37,6 +37,9 @@ fn object(
     if let Some(retained) = patch.get(RETAIN) {
         retain(&mut target, patch, retained)?;
     }
+    // Kept only for the order of lists, which few patches set.
+    let ordered = patch.keys().any(|name| name.starts_with(ORDER));
+    let original = if ordered { target.clone() } else { Map::new() };
     for (name, value) in patch {
         if let Some(list) = name.strip_prefix(DELETE_VALUES) {
             delete_values(&mut target, list, value)?;
@@ -53,9 +56,9 @@ fn object(
                 Value::Object(object(existing, patch, place)?)
             }
             (Some(Value::Array(existing)), Value::Array(patch)) => {
-                Value::Array(list(existing, patch, place)?)
+                Value::Array(list(&existing, patch, place)?)
             }
-            (None, Value::Array(patch)) => Value::Array(list(Vec::new(), patch, place)?),
+            (None, Value::Array(patch)) => Value::Array(list(&[], patch, place)?),
             // Nothing before, another form, or a plain value.
             (_, Value::Object(patch)) => Value::Object(object(Map::new(), patch, place)?),
             (_, other) => other.clone(),
@@ -63,88 +66,96 @@ fn object(
         target.insert(name.clone(), merged);
     }
     for (name, order) in patch {
-        if let Some(list) = name.strip_prefix(ORDER)
-            && let Some(Value::Array(items)) = target.get_mut(list)
-        {
-            reorder(items, order, at.field(list))?;
+        let Some(list) = name.strip_prefix(ORDER) else { continue };
+        let Value::Array(order) = order else {
+            return Err(PatchError::Malformed("invalid patch format of setElementOrder list".to_owned()));
+        };
+        if let Some(Value::Array(items)) = target.get_mut(list) {
+            let key = at.field(list).patch().and_then(|strategy| strategy.key.clone());
+            // Where the server's own items go is told by where they were.
+            let server = original.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            *items = in_order(std::mem::take(items), order, server, key.as_deref());
         }
     }
     Ok(target)
 }
 
-fn list(mut items: Vec<Value>, patch: &[Value], at: At<'_>) -> Result<Vec<Value>, PatchError> {
+fn list(server: &[Value], patch: &[Value], at: At<'_>) -> Result<Vec<Value>, PatchError> {
     let Some(strategy) = at.patch().filter(|strategy| strategy.merge) else {
         return patch.iter().map(cleaned).collect();
     };
     let Some(key) = strategy.key.as_deref() else {
         // A set of plain values.
-        for value in patch {
-            if !items.contains(value) {
-                items.push(value.clone());
-            }
-        }
-        return Ok(items);
+        let new = patch.iter().filter(|value| !server.contains(value));
+        let items = server.iter().chain(new).cloned().collect();
+        return Ok(in_order(items, patch, server, None));
     };
-    // `- $patch: replace` as an item of its own: the rest of the patch is the whole list.
-    let replaces = patch.iter().any(|item| {
-        item.as_object()
-            .is_some_and(|item| item.get(DIRECTIVE) == Some(&Value::from("replace")) && item.len() == 1)
-    });
-    if replaces {
-        let rest = patch.iter().filter(|item| item.get(DIRECTIVE).is_none());
-        return rest.map(cleaned).collect();
-    }
+    let mut items = server.to_vec();
+    let mut merged: Vec<&Map<String, Value>> = Vec::new();
     for item in patch {
         let Some(fields) = item.as_object() else {
-            return Err(PatchError::Malformed(format!(
-                "invalid element type in merging list:{}",
-                go_text(item)
-            )));
+            let lists = go_text(&Value::from(vec![Value::from(server), Value::from(patch)]));
+            return Err(PatchError::Malformed(format!("list element types are not identical: {lists}")));
         };
-        let Some(wanted) = fields.get(key) else {
-            let map = go_map(fields);
-            return Err(PatchError::Malformed(format!(
-                "map: {map} does not contain declared merge key: {key}"
-            )));
-        };
-        let position = items.iter().position(|existing| existing.get(key) == Some(wanted));
-        match (directive(fields)?, position) {
-            (Some(Directive::Delete), _) => items.retain(|existing| existing.get(key) != Some(wanted)),
-            (Some(Directive::Replace), Some(position)) => {
-                items[position] = Value::Object(without_directives(fields));
+        match directive(fields)? {
+            // Whatever else the item says: the other items are the whole list.
+            Some(Directive::Replace) => {
+                let rest = patch.iter().filter(|item| item.get(DIRECTIVE).is_none());
+                return rest.map(cleaned).collect();
             }
-            (_, Some(position)) => {
-                let existing = items[position].as_object().cloned().unwrap_or_default();
-                items[position] = Value::Object(object(existing, fields, at.item())?);
+            Some(Directive::Delete) => {
+                let gone = merge_key(fields, key)?;
+                items.retain(|existing| existing.get(key) != Some(gone));
             }
-            (_, None) => items.push(Value::Object(object(Map::new(), fields, at.item())?)),
+            Some(Directive::Merge) => {
+                let why = "merging lists cannot yet be specified in the patch";
+                return Err(PatchError::Malformed(why.to_owned()));
+            }
+            None => merged.push(fields),
         }
     }
-    Ok(items)
+    for fields in merged {
+        let wanted = merge_key(fields, key)?;
+        match items.iter_mut().find(|existing| existing.get(key) == Some(wanted)) {
+            Some(existing) => {
+                let target = existing.as_object().cloned().unwrap_or_default();
+                *existing = Value::Object(object(target, fields, at.item())?);
+            }
+            None => items.push(Value::Object(object(Map::new(), fields, at.item())?)),
+        }
+    }
+    Ok(in_order(items, patch, server, Some(key)))
 }
 
-/// What is named in the order comes in that order; what is not named keeps its place among the others.
-fn reorder(items: &mut [Value], order: &Value, at: At<'_>) -> Result<(), PatchError> {
-    let Value::Array(order) = order else {
-        return Err(PatchError::Malformed("invalid patch format of setElementOrder list".to_owned()));
-    };
-    let key = at.patch().and_then(|strategy| strategy.key.as_deref());
+fn merge_key<'p>(fields: &'p Map<String, Value>, key: &str) -> Result<&'p Value, PatchError> {
+    fields.get(key).ok_or_else(|| {
+        let map = go_map(fields);
+        PatchError::Malformed(format!("map: {map} does not contain declared merge key: {key}"))
+    })
+}
+
+/// What the patch names comes in its order; what only the server has stays before those that it was before.
+fn in_order(items: Vec<Value>, order: &[Value], server: &[Value], key: Option<&str>) -> Vec<Value> {
     let name = |item: &Value| key.map_or_else(|| Some(item.clone()), |key| item.get(key).cloned());
-    let place = |item: &Value| {
-        let name = name(item)?;
-        order.iter().position(|ordered| key.map_or(ordered == &name, |key| ordered.get(key) == Some(&name)))
+    let position = |list: &[Value], item: &Value| {
+        let wanted = name(item)?;
+        list.iter().position(|other| name(other).as_ref() == Some(&wanted))
     };
-    let mut named: Vec<Value> = items.iter().filter(|item| place(item).is_some()).cloned().collect();
-    named.sort_by_key(|item| place(item));
-    let mut named = named.into_iter();
-    for slot in items.iter_mut() {
-        if place(slot).is_some()
-            && let Some(item) = named.next()
-        {
-            *slot = item;
+    let (mut named, others): (Vec<Value>, Vec<Value>) =
+        items.into_iter().partition(|item| position(order, item).is_some());
+    named.sort_by_key(|item| position(order, item));
+    let mut result = Vec::with_capacity(named.len() + others.len());
+    let mut others = others.into_iter().peekable();
+    for item in named {
+        let place = position(server, &item);
+        let before = |other: &Value| place.is_some() && position(server, other) < place;
+        while let Some(other) = others.next_if(|other| before(other)) {
+            result.push(other);
         }
+        result.push(item);
     }
-    Ok(())
+    result.extend(others);
+    result
 }
 
 fn retain(
@@ -157,7 +168,7 @@ fn retain(
     };
     let named = |name: &str| retained.iter().any(|retained| retained == name);
     if patch.iter().any(|(name, value)| !is_directive(name) && !value.is_null() && !named(name)) {
-        return Err(PatchError::Malformed("patch content doesn't match retainKeys list".to_owned()));
+        return Err(PatchError::Malformed("invalid patch format of retainKeys".to_owned()));
     }
     target.retain(|name, _| named(name));
     Ok(())
@@ -253,7 +264,7 @@ mod tests {
                 json!({"containers": [{"name": "a", "args": ["1"], "env": [{"name": "X", "value": "1"}]}]}),
                 json!({"containers": [{"name": "a", "args": ["2"], "env": [{"name": "Y", "value": "2"}]}, {"name": "b"}]}),
                 json!({"containers": [
-                    {"name": "a", "args": ["2"], "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]},
+                    {"name": "a", "args": ["2"], "env": [{"name": "Y", "value": "2"}, {"name": "X", "value": "1"}]},
                     {"name": "b"},
                 ]}),
             ),
