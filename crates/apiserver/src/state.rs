@@ -21,6 +21,8 @@ pub(crate) struct State {
     pub(crate) notes: VecDeque<Note>,
     /// Tables that changed since their watchers were last told.
     pub(crate) touched: BTreeSet<Arc<str>>,
+    /// Events that were made since old ones were last removed.
+    new_events: usize,
     /// How many service addresses were given out.
     pub(crate) addresses: u32,
 }
@@ -41,6 +43,7 @@ impl State {
             uids: Uids::new(seed),
             notes: VecDeque::new(),
             touched: BTreeSet::new(),
+            new_events: 0,
             addresses: 0,
         };
         state.read_definitions();
@@ -97,6 +100,27 @@ impl State {
         Ok(object)
     }
 
+    /// Events are kept for an hour, as in Kubernetes. Called for every new one; most calls do nothing.
+    pub(crate) fn expire_events(&mut self, kind: &Kind) {
+        self.new_events += 1;
+        if self.new_events < EVENTS_BETWEEN_SWEEPS {
+            return;
+        }
+        self.new_events = 0;
+        let oldest = crate::clock::seconds(self.now() - EVENTS_LIVE);
+        let old: Vec<Value> = self
+            .store
+            .list(&kind.resource, "")
+            .map(|event| event.value())
+            .filter(|event| last_seen(event) < oldest.as_str())
+            .collect();
+        for event in old {
+            if let Err(error) = self.erase(kind, event) {
+                tracing::warn!("an old event could not be removed: {}", error.message());
+            }
+        }
+    }
+
     /// Removes an object for good; `last` is the form in which watchers see it go.
     pub(crate) fn erase(&mut self, kind: &Kind, last: Value) -> Result<Arc<Object>> {
         let object = self.store.remove(&kind.resource, last).map_err(not_written)?;
@@ -148,6 +172,16 @@ impl State {
         let options = crate::write::Options::internal();
         self.create(&kind, kind.storage(), namespace, value, &options).map(drop)
     }
+}
+
+const EVENTS_BETWEEN_SWEEPS: usize = 256;
+const EVENTS_LIVE: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
+
+/// When an event was last written, in whole seconds of RFC 3339, which sort as they are.
+fn last_seen(event: &Value) -> &str {
+    let paths = ["/series/lastObservedTime", "/lastTimestamp", "/metadata/creationTimestamp"];
+    let moments = paths.iter().filter_map(|path| event.pointer(path).and_then(Value::as_str));
+    moments.max().unwrap_or_default()
 }
 
 /// The number of a service address that was given out earlier.

@@ -100,7 +100,8 @@ pub(crate) fn start(
         tell_initial_end: send_initial && options.bookmarks,
         bookmarks: options.bookmarks,
         next_bookmark: now + BOOKMARK,
-        deadline: now + options.timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs),
+        deadline: now
+            + options.timeout.filter(|seconds| *seconds > 0).map_or(DEFAULT_TIMEOUT, Duration::from_secs),
         sent: false,
         done: false,
     };

@@ -78,6 +78,9 @@ impl State {
             self.pretended(value, None)
         } else {
             let object = self.put(kind, value)?;
+            if matches!(kind.builtin(), Some(Builtin::Event | Builtin::NewEvent)) {
+                self.expire_events(kind);
+            }
             self.settle();
             object
         };
