@@ -68,6 +68,8 @@ pub(crate) struct Desk {
     stale_names: BTreeSet<String>,
     /// Pods that a list in progress has not shown yet.
     unseen: Option<BTreeSet<String>>,
+    /// Whether what a predecessor left has been cleared away.
+    cleared: bool,
     stopping: Option<Duration>,
     waiting_for_end: Vec<oneshot::Sender<()>>,
 }
@@ -143,6 +145,7 @@ impl Desk {
             machine_hosts: fs::read_to_string("/etc/hosts").unwrap_or_default(),
             stale_names: BTreeSet::new(),
             unseen: None,
+            cleared: false,
             stopping: None,
             waiting_for_end: Vec::new(),
             shared,
@@ -178,6 +181,7 @@ impl Desk {
                 for uid in self.unseen.take().unwrap_or_default() {
                     self.pod_gone(&uid);
                 }
+                self.clear_leftovers();
             }
             Message::Claim(claim) => self.claim(*claim),
             Message::ClaimGone(claim) => {
@@ -269,6 +273,19 @@ impl Desk {
     fn clear_away(&self, uid: &str) {
         let (shared, uid) = (self.shared.clone(), uid.to_owned());
         tokio::task::spawn_blocking(move || shared.remove_pod(&uid));
+    }
+
+    /// The first time that all pods are known: directories of others are of no use any more.
+    fn clear_leftovers(&mut self) {
+        if std::mem::replace(&mut self.cleared, true) {
+            return;
+        }
+        let directory = self.shared.config.state_dir.join("pods");
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            if let Some(uid) = entry.file_name().to_str().filter(|uid| !self.pods.contains_key(*uid)) {
+                self.clear_away(uid);
+            }
+        }
     }
 
     fn ended(&mut self, uid: &str, outcome: Outcome) {

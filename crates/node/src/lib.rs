@@ -15,6 +15,7 @@ mod env;
 mod exec;
 mod fit;
 mod isolate;
+mod leftovers;
 mod logs;
 mod machine;
 mod names;

@@ -27,7 +27,7 @@ use crate::logs::{self, Log};
 use crate::machine::Machine;
 use crate::notices::Notices;
 use crate::shared::Shared;
-use crate::{exec, names, watch};
+use crate::{exec, leftovers, names, watch};
 
 /// What is waited for beyond the grace period when the node stops: killing, and the last reports.
 const LAST_REPORTS: Duration = Duration::from_secs(5);
@@ -80,6 +80,10 @@ impl Node {
         fs::create_dir_all(&scratch).map_err(state)?;
         let memory_dir = memory_dir(&config.state_dir);
         let _ = fs::remove_dir_all(&memory_dir);
+        let ended = leftovers::end_all(&config.state_dir);
+        if ended > 0 {
+            tracing::warn!("ended {ended} programs that a trainyard before this one had left running");
+        }
         let machine = Machine::look(&config);
         let object = machine.node(&config.name, Timestamp::now());
         let (found, registered) =

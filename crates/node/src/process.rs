@@ -6,6 +6,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use thiserror::Error;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
@@ -65,6 +67,8 @@ pub(crate) struct Control {
     socket: OwnedWriteHalf,
     /// PID 1 of the container, where there is one.
     pub(crate) init: Option<i32>,
+    /// The program itself, where there is no PID namespace.
+    pub(crate) program: Option<i32>,
 }
 
 impl Control {
@@ -104,12 +108,15 @@ pub(crate) async fn start(
         reports: BufReader::new(reader).lines(),
         capture,
         log,
-        control: Control { socket, init: None },
+        control: Control { socket, init: None, program: None },
     };
     let failure = loop {
         match process.report().await {
             Some(Report::Init { pid }) => process.control.init = Some(pid),
-            Some(Report::Started) => return Ok(process),
+            Some(Report::Started { pid }) => {
+                process.control.program = (walls == Walls::None).then_some(pid);
+                return Ok(process);
+            }
             Some(Report::NotStarted { message }) => break StartError::Program(message),
             Some(Report::Exited { .. } | Report::Signaled { .. }) => {}
             None => break written.err().map_or(StartError::Silent, StartError::Socket),
@@ -123,7 +130,8 @@ impl Process {
     /// The way to send signals, and the future of the end.
     pub(crate) fn split(self) -> (Control, impl Future<Output = Exit> + Send) {
         let Self { child, reports, capture, log, control } = self;
-        (control, Ending { child, reports, capture, log }.wait())
+        let program = control.program;
+        (control, Ending { child, reports, capture, log, program }.wait())
     }
 
     async fn report(&mut self) -> Option<Report> {
@@ -133,7 +141,7 @@ impl Process {
     async fn finish(self) {
         let Self { child, reports, capture, log, control } = self;
         drop(control);
-        Ending { child, reports, capture, log }.wait().await;
+        Ending { child, reports, capture, log, program: None }.wait().await;
     }
 }
 
@@ -142,6 +150,7 @@ struct Ending {
     reports: Lines<BufReader<OwnedReadHalf>>,
     capture: JoinHandle<()>,
     log: Arc<Log>,
+    program: Option<i32>,
 }
 
 impl Ending {
@@ -151,11 +160,17 @@ impl Ending {
             match report {
                 Report::Exited { code } => exit = Some(Exit::Code(code)),
                 Report::Signaled { signal } => exit = Some(Exit::Signal(signal)),
-                Report::Init { .. } | Report::Started | Report::NotStarted { .. } => {}
+                Report::Init { .. } | Report::Started { .. } | Report::NotStarted { .. } => {}
             }
         }
-        // The shim was killed itself (by hand, or by the kernel for want of memory), and the program with it.
         let _ = self.child.wait().await;
+        if exit.is_none()
+            && let Some(program) = self.program
+        {
+            // The shim was killed itself (by hand, or by the kernel for want of memory). In a PID namespace the program
+            // was killed with it.
+            let _ = killpg(Pid::from_raw(program), Signal::SIGKILL);
+        }
         if tokio::time::timeout(LAST_WORDS, &mut self.capture).await.is_err() {
             self.capture.abort();
             self.log.end();

@@ -51,7 +51,7 @@ pub(super) fn main(mode: &str) -> Result<ExitCode, String> {
         }
     };
     drop(orders);
-    line.report(&Report::Started);
+    line.report(&Report::Started { pid: program.as_raw() });
     let report = watch_over(program, &mut line, &children);
     if walls == Walls::None {
         end_all(program);

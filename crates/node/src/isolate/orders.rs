@@ -64,8 +64,10 @@ pub(crate) enum Report {
     Init {
         pid: i32,
     },
-    /// The program runs.
-    Started,
+    /// The program runs; its pid, as the shim sees it.
+    Started {
+        pid: i32,
+    },
     /// The program could not be started; in a container runtime's words.
     NotStarted {
         message: String,

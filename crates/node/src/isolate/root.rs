@@ -1,9 +1,10 @@
 //! The container's own view of the file system: the machine's, with the pod's mount paths as they are written.
 //!
 //! A tmpfs becomes the root; the top-level entries of the real root are bound into it. A directory that must get a
-//! new child (`/etc` for `/etc/trainingjob`) is opened: it becomes a directory of the tmpfs into which its entries
-//! are bound, one by one. The tmpfs is read-only in the end, so a program that writes where nothing would be kept gets
-//! an error instead of losing what it wrote.
+//! new child (`/etc` for `/etc/trainingjob`) becomes an overlay: its own entries, and on top of them the mount points.
+//! Where the kernel refuses overlays, it is opened: a directory of the tmpfs into which its entries are bound, one by one.
+//! All of this is read-only, so a program that writes where nothing would be kept gets an error instead of losing what
+//! it wrote.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -38,6 +39,18 @@ pub(crate) enum Source {
     Memory { bytes: Option<u64> },
 }
 
+/// Where the mount points of overlays are made; gone when the root is complete.
+const SKELETONS: &str = ".skeletons";
+
+/// The root while it is being built.
+struct Builder<'a> {
+    scratch: &'a Path,
+    skeletons: PathBuf,
+    count: usize,
+    /// What was mounted on this machine before.
+    mounted: Vec<PathBuf>,
+}
+
 /// The mount paths as a tree.
 #[derive(Debug, Default)]
 struct Tree<'a> {
@@ -47,6 +60,7 @@ struct Tree<'a> {
 
 /// Builds the root and enters it. The process must have a mount namespace (and, for /proc, a PID namespace) of its own.
 pub(super) fn enter(root: &Root) -> Result<(), String> {
+    let mounted = mount_points(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
     // Nothing that is mounted from here on reaches the machine.
     change(Path::new("/"), MsFlags::MS_REC | MsFlags::MS_PRIVATE)?;
     let top = &root.scratch;
@@ -57,7 +71,9 @@ pub(super) fn enter(root: &Root) -> Result<(), String> {
     for mount in &root.mounts {
         tree.add(&resolved(&mount.target), mount);
     }
-    fill(Some(Path::new("/")), top, &tree, &root.scratch)?;
+    let mut builder = Builder { scratch: top, skeletons: top.join(SKELETONS), count: 0, mounted };
+    builder.fill(Some(Path::new("/")), top, &tree)?;
+    builder.finish();
     remount_read_only(top)?;
     std::env::set_current_dir(top).map_err(|error| format!("entering the new root: {error}"))?;
     nix::unistd::pivot_root(".", ".").map_err(|error| format!("pivot_root: {}", error.desc()))?;
@@ -112,43 +128,114 @@ fn resolved(target: &Path) -> PathBuf {
     }
 }
 
-/// Fills a directory of the new root with what the machine's directory has and what the mounts add.
-fn fill(host: Option<&Path>, new: &Path, tree: &Tree<'_>, scratch: &Path) -> Result<(), String> {
-    if let Some(host) = host {
-        let entries = fs::read_dir(host).map_err(|error| format!("opening {}: {error}", host.display()))?;
-        for entry in entries.flatten() {
-            if tree.children.contains_key(&entry.file_name()) {
-                continue;
-            }
-            let (from, to) = (entry.path(), new.join(entry.file_name()));
-            if from == Path::new("/proc") {
-                processes(&to)?;
-            } else {
-                reproduce(&from, &to, scratch)?;
+/// The places of all mounts, from the fifth column; spaces and the like are written in octal there.
+fn mount_points(mountinfo: &str) -> Vec<PathBuf> {
+    let places = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
+    places.filter(|place| !place.contains('\\')).map(PathBuf::from).collect()
+}
+
+impl Builder<'_> {
+    /// Fills a directory of the new root with what the machine's directory has and what the mounts add.
+    fn fill(&mut self, host: Option<&Path>, new: &Path, tree: &Tree<'_>) -> Result<(), String> {
+        if let Some(host) = host {
+            let entries =
+                fs::read_dir(host).map_err(|error| format!("opening {}: {error}", host.display()))?;
+            for entry in entries.flatten() {
+                if tree.children.contains_key(&entry.file_name()) {
+                    continue;
+                }
+                let (from, to) = (entry.path(), new.join(entry.file_name()));
+                if from == Path::new("/proc") {
+                    processes(&to)?;
+                } else {
+                    reproduce(&from, &to, self.scratch)?;
+                }
             }
         }
-    }
-    for (name, child) in &tree.children {
-        let to = new.join(name);
-        let from = host.map(|host| host.join(name)).filter(|from| from.exists());
-        if let Some(mount) = child.mount {
-            make_place(mount, &to)?;
-            put(mount, &to)?;
-            on_top(&to, child)?;
-        } else if let Some(from) = from.filter(|from| from.is_dir()) {
-            if from == Path::new("/proc") || child.must_open(&from) {
-                fs::create_dir(&to).map_err(|error| format!("making {}: {error}", to.display()))?;
-                fill(Some(&from), &to, child, scratch)?;
-            } else {
-                reproduce(&from, &to, scratch)?;
+        for (name, child) in &tree.children {
+            let to = new.join(name);
+            let from = host.map(|host| host.join(name)).filter(|from| from.is_dir());
+            if let Some(mount) = child.mount {
+                make_place(mount, &to)?;
+                put(mount, &to)?;
                 on_top(&to, child)?;
+                continue;
             }
-        } else {
-            fs::create_dir(&to).map_err(|error| format!("making {}: {error}", to.display()))?;
-            fill(None, &to, child, scratch)?;
+            match from {
+                Some(from) if from != Path::new("/proc") && !child.must_open(&from) => {
+                    reproduce(&from, &to, self.scratch)?;
+                    on_top(&to, child)?;
+                }
+                from => {
+                    make_directory(&to)?;
+                    let covered = from.as_ref().is_some_and(|from| self.overlay(from, &to, child).is_ok());
+                    if covered {
+                        on_top(&to, child)?;
+                    } else {
+                        self.fill(from.as_deref(), &to, child)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows a directory with mount points in it that it does not have.
+    fn overlay(&mut self, from: &Path, to: &Path, tree: &Tree<'_>) -> Result<(), String> {
+        let (Some(text), false) = (from.to_str(), from == Path::new("/proc")) else {
+            return Err("not for an overlay".to_owned());
+        };
+        if text.contains([':', ',', '\\']) || self.scratch.starts_with(from) {
+            return Err("not for an overlay".to_owned());
+        }
+        if self.count == 0 {
+            make_directory(&self.skeletons)?;
+            mount(Some("tmpfs"), &self.skeletons, Some("tmpfs"), MsFlags::empty(), Some("mode=0755,size=1m"))
+                .map_err(|error| error.desc().to_owned())?;
+        }
+        let skeleton = self.skeletons.join(self.count.to_string());
+        self.count += 1;
+        make_directory(&skeleton)?;
+        sketch(&skeleton, tree)?;
+        let options = format!("lowerdir={}:{text}", skeleton.display());
+        mount(Some("overlay"), to, Some("overlay"), MsFlags::MS_RDONLY, Some(options.as_str()))
+            .map_err(|error| error.desc().to_owned())?;
+        // An overlay does not show what is mounted below.
+        for place in self.mounted.iter().filter(|place| place.starts_with(from) && *place != from) {
+            if let Ok(inner) = place.strip_prefix(from) {
+                let _ = bind(place, &to.join(inner));
+            }
+        }
+        Ok(())
+    }
+
+    /// Overlays keep what they are made of; nobody needs to see it.
+    fn finish(&self) {
+        if self.count > 0 {
+            let _ = umount2(&self.skeletons, MntFlags::MNT_DETACH);
+            let _ = fs::remove_dir(&self.skeletons);
+        }
+    }
+}
+
+/// Makes the mount points of a tree.
+fn sketch(place: &Path, tree: &Tree<'_>) -> Result<(), String> {
+    for (name, child) in &tree.children {
+        let to = place.join(name);
+        match child.mount {
+            // What is below is made in what is mounted.
+            Some(mount) => make_place(mount, &to)?,
+            None => {
+                make_directory(&to)?;
+                sketch(&to, child)?;
+            }
         }
     }
     Ok(())
+}
+
+fn make_directory(path: &Path) -> Result<(), String> {
+    fs::create_dir(path).map_err(|error| format!("making {}: {error}", path.display()))
 }
 
 /// Mounts below something that is mounted already. Missing mount points are made in it, as container runtimes do.
@@ -162,9 +249,7 @@ fn on_top(place: &Path, tree: &Tree<'_>) -> Result<(), String> {
                 }
                 put(mount, &to)?;
             }
-            None if !to.is_dir() => {
-                fs::create_dir(&to).map_err(|error| format!("making {}: {error}", to.display()))?;
-            }
+            None if !to.is_dir() => make_directory(&to)?,
             None => {}
         }
         on_top(&to, child)?;

@@ -14,6 +14,7 @@ use crate::cgroup::Limits;
 use crate::env::{self, Surroundings};
 use crate::isolate::orders::{Orders, Walls};
 use crate::isolate::root::{Mount, Root, Source};
+use crate::leftovers;
 use crate::logs::Log;
 use crate::machine::HOST_ADDRESS;
 use crate::notices::Voice;
@@ -170,7 +171,8 @@ impl Task {
         story.started = container.startup_probe.is_none();
         story.ready = story.started && container.readiness_probe.is_none();
         story.now = Now::Running { since: Timestamp::now(), id };
-        self.runs[index] = Some(Run { control, group, told: false, probes });
+        let noted = control.program.and_then(|pid| leftovers::note(&self.shared.config.state_dir, pid));
+        self.runs[index] = Some(Run { control, group, told: false, probes, _noted: noted });
         let message = format!("Started container {}", container.name);
         self.shared.notices.normal(&self.pod, Voice::Kubelet, "Started", message);
     }

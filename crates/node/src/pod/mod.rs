@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use crate::cgroup::Group;
 use crate::env::Sources;
+use crate::leftovers;
 use crate::notices::Voice;
 use crate::probes;
 use crate::process::{Control, Exit};
@@ -115,6 +116,8 @@ struct Run {
     /// Whether it has been told to end.
     told: bool,
     probes: Vec<tokio::task::JoinHandle<()>>,
+    /// Taken off the list of what a successor would have to end, when it has ended.
+    _noted: Option<leftovers::Entry>,
 }
 
 /// The pod is on its way out.

@@ -178,3 +178,34 @@ async fn what_is_missing_is_said_and_waited_for() {
     world.wait_phase("early", "Succeeded").await;
     assert_eq!(world.log_by_api("early").await, "v\n");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mount_points_in_directories_that_exist() {
+    // A comma is nothing an overlay can be told about: this one is opened entry by entry.
+    let foreign = tempfile::Builder::new().prefix("a,b").tempdir_in("/tmp").unwrap();
+    let own = tempfile::tempdir_in("/tmp").unwrap();
+    for directory in [foreign.path(), own.path()] {
+        std::fs::write(directory.join("there"), "there\n").unwrap();
+    }
+    let world = World::with(|config| config.working_dir = own.path().to_owned()).await;
+    let target = |directory: &tempfile::TempDir| directory.path().join("new").to_str().unwrap().to_owned();
+    let mut pod = script(
+        "mounts",
+        "cat $A/../there $B/../there; echo x > $A/f; echo y > $B/f; echo z > result; touch $A/../no 2>&-",
+    );
+    pod["spec"]["volumes"] = json!([{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] =
+        json!([{"name": "a", "mountPath": target(&foreign)}, {"name": "b", "mountPath": target(&own)}]);
+    pod["spec"]["containers"][0]["env"] =
+        json!([{"name": "A", "value": target(&foreign)}, {"name": "B", "value": target(&own)}]);
+    let (_, text) = world.run(pod).await;
+    assert_eq!(text, "there\nthere\n");
+    let names = |directory: &tempfile::TempDir| {
+        let mut names: Vec<_> =
+            std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&foreign), ["there"], "nothing is made in somebody else's directory");
+    assert_eq!(names(&own), ["new", "result", "there"], "the working directory is written to for real");
+}
