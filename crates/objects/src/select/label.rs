@@ -100,7 +100,7 @@ impl Requirement {
         let complaints = names::label_key(key);
         if !complaints.is_empty() {
             return Err(SelectorError(format!(
-                "key: Invalid value: {}: {}",
+                "<nil>: Invalid value: {}: {}",
                 quoted(key),
                 complaints.join("; ")
             )));
@@ -387,6 +387,8 @@ mod tests {
             ("empty=", true),
             ("empty in ()", true),
             ("app in (,web)", true),
+            ("app in (b,,web)", true),
+            ("empty in (,)", true),
             ("in in (in)", false),
         ];
         for (selector, expected) in table {
@@ -404,6 +406,12 @@ mod tests {
             ("app in (a", "unable to parse requirement: found '', expected: ',' or ')'"),
             ("app web", "unable to parse requirement: found 'web', expected: in, notin, =, ==, !=, gt, lt"),
             ("=x", "found '=', expected: !, identifier, or 'end of string'"),
+            ("(a)", "found '(', expected: !, identifier, or 'end of string'"),
+            (",a", "found ',', expected: !, identifier, or 'end of string'"),
+            ("a=b=c", "found '=', expected: ',' or 'end of string'"),
+            ("!a=b", "found '=', expected: ',' or 'end of string'"),
+            ("a!b", "unable to parse requirement: found '!', expected: in, notin, =, ==, !=, gt, lt"),
+            ("a in b", "unable to parse requirement: found 'b' expected: '('"),
             ("!", "unable to parse requirement: found '', expected: identifier"),
             (
                 "n>x",
@@ -413,7 +421,8 @@ mod tests {
         for (selector, expected) in table {
             assert_eq!(LabelSelector::parse(selector).unwrap_err().0, expected, "{selector}");
         }
-        assert!(LabelSelector::parse("-a=b").unwrap_err().0.contains("name part must consist of"));
+        let bad_key = "unable to parse requirement: <nil>: Invalid value: \"-a\": name part must consist of";
+        assert!(LabelSelector::parse("-a=b").unwrap_err().0.starts_with(bad_key));
         assert!(LabelSelector::parse("a=-b").unwrap_err().0.contains("a valid label must be"));
     }
 

@@ -273,3 +273,113 @@ lines('ownership', schema, 'lives', [
 for path in ('pods/s4', 'pods/s6', 'services/s5', 'configmaps/s3'):
     call('DELETE', f'/api/v1/namespaces/default/{path}?gracePeriodSeconds=0')
 call('DELETE', f'{CRDS}/things.test.example.com')
+
+# Definitions that are refused.
+S={"type":"string"}
+def spec(p,**k): return {"type":"object","properties":{"spec":{"type":"object","properties":p,**k}}}
+bad=[
+ {"properties":{"spec":{"type":"object"}}},
+ {"type":"string"},
+ {"type":"object","properties":{"spec":{}}},
+ spec({"a":{"type":"array"}}),
+ spec({"a":{"type":"array","items":{}}}),
+ spec({"a":{"type":"strang"}}),
+ spec({"a":{"type":"string","pattern":"("}}),
+ spec({"a":{"type":"object","properties":{"b":S},"additionalProperties":S}}),
+ {"type":"object","additionalProperties":S},
+ spec({"a":S},anyOf=[{"type":"object"}]),
+ spec({"a":S},allOf=[{"properties":{"a":{"description":"x","default":"y"}}}]),
+ spec({"a":{"type":"array","items":S,"x-kubernetes-list-type":"map"}}),
+ spec({"a":{"type":"array","items":{"type":"object","properties":{"k":S}},"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"]}}),
+ spec({"a":{"type":"array","items":{"type":"object","required":["k"],"properties":{"k":S}},"x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["z"]}}),
+ spec({"a":{"type":"array","items":S,"x-kubernetes-list-type":"bag"}}),
+ spec({"a":{"type":"string","x-kubernetes-list-type":"set"}}),
+ spec({"a":{"type":"array","items":S,"uniqueItems":True}}),
+ spec({"a":{"type":"string","default":5}}),
+ spec({"a":{"type":"object","properties":{"b":S},"default":{"c":"x"}}}),
+ spec({"a":{"type":"integer","minimum":3,"default":1}}),
+ spec({"a":{"type":"integer","x-kubernetes-int-or-string":True}}),
+ spec({"a":{"x-kubernetes-int-or-string":True,"x-kubernetes-preserve-unknown-fields":True}}),
+ spec({"a":{"x-kubernetes-embedded-resource":True,"x-kubernetes-preserve-unknown-fields":True}}),
+ {"type":"object","properties":{"metadata":{"type":"object","properties":{"labels":{"type":"object"}}}}},
+ spec({"a":{"type":"string","x-kubernetes-validations":[{"rule":"self =="}]}}),
+ spec({"a":{"type":"string","x-kubernetes-validations":[{"rule":""}]}}),
+ spec({"a":{"type":"string","x-kubernetes-validations":[{"rule":"true","reason":"Bad"}]}}),
+ spec({"a":{"type":"string","x-kubernetes-validations":[{"rule":"true","message":"a\nb"}]}}),
+ spec({"a":{"type":"string","x-kubernetes-validations":[{"rule":"true &&\ntrue"}]}}),
+ spec({"a":{"type":"string","x-kubernetes-validations":[{"rule":"true","messageExpression":"("}]}}),
+ spec({"a":{"type":"object","properties":{"b":S},"x-kubernetes-validations":[{"rule":"self.c == 'x'"}]}}),
+ spec({"a":{"type":"object","properties":{"b":S},"x-kubernetes-validations":[{"rule":"true","fieldPath":".zzz"}]}}),
+ spec({"a":{"type":"string","nullable":True},"b":{"type":"string","format":"odd"}}),
+ spec({"a":{"type":"string","x-kubernetes-map-type":"atomic"}}),
+]
+
+definitions = []
+for bad_schema in bad:
+    definition = json.loads(json.dumps(crd))
+    definition['metadata']['name'] = 'bads.test.example.com'
+    definition['spec']['names'] = {'plural': 'bads', 'singular': 'bad', 'kind': 'Bad', 'listKind': 'BadList'}
+    definition['spec']['versions'][0].pop('subresources')
+    definition['spec']['versions'][0]['schema']['openAPIV3Schema'] = bad_schema
+    status, answer = call('POST', f'{CRDS}?dryRun=All', definition)
+    causes = answer.get('details', {}).get('causes', []) if status >= 400 else []
+    definitions.append(json.dumps({'schema': bad_schema, 'refused': [{
+        'path': cause['field'].replace('spec.validation.openAPIV3Schema.', ''),
+        # What follows is in the words of Go's own parsers.
+        'message': cause['message'].split(': <input>')[0].split(': error parsing')[0],
+    } for cause in causes]}))
+with open(f'{DIRECTORY}/definitions.json', 'w') as file:
+    file.write('[\n' + ',\n'.join(definitions) + '\n]\n')
+
+# Patches, tried without being stored.
+out=[]
+CM='/api/v1/namespaces/default/configmaps'; D='/apis/apps/v1/namespaces/default/deployments'
+call('DELETE',CM+'/pp'); call('DELETE',D+'/pp'); time.sleep(.5)
+st,cm=call('POST',CM,{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"pp","finalizers":["a.example.com/x","b.example.com/y"]},"data":{"a":"1","b":"2"}}); assert st==201,cm
+st,dep=call('POST',D,{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"pp"},"spec":{"replicas":0,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"nodeSelector":{"x":"y"},"tolerations":[{"key":"t1","operator":"Exists"}],"volumes":[{"name":"v1","emptyDir":{}},{"name":"v2","emptyDir":{"medium":"Memory"}}],"containers":[{"name":"a","image":"i","args":["1"],"env":[{"name":"X","value":"1"},{"name":"Y","value":"2"}],"ports":[{"containerPort":80},{"containerPort":81}]},{"name":"b","image":"j"}]}}}}); assert st==201,dep
+time.sleep(1)
+st,dep=call('GET',D+'/pp')
+def j(ops):
+    st,r=call('PATCH',CM+'/pp?dryRun=All',ops,'application/json-patch+json')
+    e={"kind":"ConfigMap","how":"json","patch":ops,"status":st}
+    if st>=400: e["message"]=r["message"]; e["causes"]=[c.get("message") for c in r.get("details",{}).get("causes",[])] 
+    else: e["result"]={"data":r.get("data"),"finalizers":r["metadata"].get("finalizers")}
+    out.append(e)
+T=lambda **k:[k]
+for ops in [T(op="add",path="/data/c",value="3"),T(op="remove",path="/data/x"),T(op="remove",path="/data/a"),T(op="replace",path="/data/x",value="1"),T(op="replace",path="/x/y",value="1"),T(op="add",path="/x/y",value="1"),T(op="test",path="/data/a",value="2"),T(op="test",path="/data/a",value="1"),T(op="test",path="/data/zz",value=None),T(op="test",path="/zz/zz",value="1"),T(op="test",path="/data/zz",value="1"),T(op="move",path="/data/c",**{"from":"/data/a"}),T(op="copy",path="/data/c",**{"from":"/data/a"}),T(op="copy",path="/data/c",**{"from":"/data/zz"}),T(op="move",path="/data/c",**{"from":"/data/zz"}),T(op="move",path="/data/c",**{"from":"/zz/zz"}),T(op="add",path="/metadata/finalizers/5",value="c.example.com/z"),T(op="add",path="/metadata/finalizers/-",value="c.example.com/z"),T(op="add",path="/metadata/finalizers/1",value="c.example.com/z"),T(op="remove",path="/metadata/finalizers/-1"),T(op="remove",path="/metadata/finalizers/7"),T(op="remove",path="/metadata/finalizers/x"),T(op="replace",path="/metadata/finalizers/0",value="c.example.com/z"),T(op="bake",path="/data/a"),T(op="add",value="1"),T(path="/data/a"),{"a":1},"x",[],T(op="replace",path="/data/a"),T(op="add",path="data/q",value="1"),T(op="copy",path="/metadata/finalizers/-",**{"from":"/metadata/finalizers/9"}),T(op="replace",path="/metadata/finalizers/9",value="x")]:
+    j(ops)
+def s(p):
+    p={"spec":{"template":{"spec":p}}}
+    st,r=call('PATCH',D+'/pp?dryRun=All',p,'application/strategic-merge-patch+json')
+    e={"kind":"Deployment","how":"strategic","patch":p,"status":st}
+    if st>=400: e["message"]=r["message"]
+    else: e["result"]=r["spec"]["template"]["spec"]
+    out.append(e)
+for p in [{"containers":[{"name":"a","args":["2"],"env":[{"name":"Z","value":"3"},{"name":"X","value":"9"}]}]},{"containers":[{"name":"c","image":"k"}]},{"containers":[{"name":"a","$patch":"delete"}]},{"containers":[{"$patch":"replace"},{"name":"z","image":"z"}]},{"volumes":[{"name":"v1","$retainKeys":["name","hostPath"],"hostPath":{"path":"/x"}}]},{"volumes":[{"name":"v2","$patch":"replace","hostPath":{"path":"/x"}}]},{"volumes":None},{"nodeSelector":{"q":"r"}},{"nodeSelector":{"x":None,"q":"r"}},{"nodeSelector":{"$patch":"replace","q":"r"}},{"tolerations":[{"key":"t2","operator":"Exists"}]},{"$setElementOrder/containers":[{"name":"b"},{"name":"a"}],"containers":[{"name":"a","image":"new"}]},{"$setElementOrder/containers":[{"name":"b"},{"name":"a"},{"name":"n"}],"containers":[{"name":"n","image":"new"}]},{"containers":[{"name":"a","ports":[{"containerPort":81,"name":"p"},{"containerPort":82}]}]},{"containers":[{"image":"x"}]},{"containers":[5]},{"containers":[{"name":"a","$patch":"bake"}]},{"volumes":[{"name":"v1","$retainKeys":["name"],"hostPath":{"path":"/x"}}]},{"containers":[{"name":"a","env":[{"$patch":"delete","name":"X"}],"$setElementOrder/env":[{"name":"Y"}]}]},{"$setElementOrder/volumes":[{"name":"v2"},{"name":"v1"}]},{"securityContext":{"fsGroup":5}},{"hostname":"h"},{"hostname":None}]: s(p)
+
+
+def bare(thing):
+    for key in ('uid', 'resourceVersion', 'generation', 'creationTimestamp', 'managedFields', 'annotations', 'namespace'):
+        thing['metadata'].pop(key, None)
+    thing.pop('status', None)
+    return json.dumps(thing)
+
+
+def outcome(case):
+    line = {key: case[key] for key in ('kind', 'how', 'patch')}
+    if case['status'] < 400:
+        line['result'] = case['result']
+    else:
+        line['code'] = case['status']
+        # The reason why a JSON patch cannot be applied is not told.
+        if 'the server rejected' not in case['message']:
+            line['refused'] = case['message']
+    return json.dumps(line, sort_keys=True)
+
+
+with open(f'{DIRECTORY}/patches.json', 'w') as file:
+    file.write('{"ConfigMap": ' + bare(cm) + ',\n"Deployment": ' + bare(dep) + ',\n"cases": [\n'
+               + ',\n'.join(outcome(case) for case in out) + '\n]}\n')
+call('PATCH', CM + '/pp', {'metadata': {'finalizers': None}}, 'application/merge-patch+json')
+call('DELETE', CM + '/pp')
+call('DELETE', D + '/pp')
