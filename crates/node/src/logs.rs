@@ -123,8 +123,9 @@ impl Writer {
         }
         let before = file.metadata()?.len();
         if let Err(error) = file.write_all(text) {
-            // Half a line would be read as garbage.
+            // Half a line would be read as garbage. The next time may find another file there.
             let _ = file.set_len(before);
+            self.file = None;
             return Err(error);
         }
         self.size = before + text.len() as u64;
@@ -558,6 +559,26 @@ mod tests {
         assert_eq!(text(&log, LogOptions::default()).await, format!("a\n{endless}\nend"));
         let options = LogOptions { tail_lines: Some(2), ..LogOptions::default() };
         assert_eq!(text(&log, options).await, format!("{endless}\nend"));
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_loses_lines_and_says_so_later() {
+        let (directory, log) = written(LogLimits::default(), ["one\n".to_owned()]);
+        let path = directory.path().join("0.log");
+        let kept = directory.path().join("kept");
+        fs::rename(&path, &kept).unwrap();
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        log.writer.lock().unwrap().file = None;
+        let mut text = Vec::new();
+        format_lines(b"two\n", true, &stamp(Timestamp::now()), "stdout", &mut text);
+        log.append(&text);
+        fs::rename(&kept, &path).unwrap();
+        let mut text = Vec::new();
+        format_lines(b"three\n", true, &stamp(Timestamp::now()), "stdout", &mut text);
+        log.append(&text);
+        let lost = STAMP + " stdout F two\n".len();
+        let all = super::tests::text(&log, LogOptions::default()).await;
+        assert_eq!(all, format!("one\n[trainyard: {lost} bytes of output were lost here]\nthree\n"));
     }
 
     #[tokio::test]

@@ -75,6 +75,7 @@ impl Node {
     /// Registers this machine with the API server and begins to run its pods.
     pub async fn start(client: kube::Client, config: Config) -> Result<Self, StartError> {
         let lock = lock(&config.state_dir)?;
+        allow_many_files();
         let state = |source| StartError::State { path: config.state_dir.clone(), source };
         let scratch = config.state_dir.join("root");
         fs::create_dir_all(&scratch).map_err(state)?;
@@ -156,6 +157,16 @@ impl Drop for Node {
         }
         self.shared.cgroups.remove();
         let _ = fs::remove_dir_all(&self.shared.memory_dir);
+    }
+}
+
+/// A container takes half a dozen files; the usual soft limit is meant for programs that use `select`.
+fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.unwrap_or(u64::MAX).min(65_536);
+    if current.is_some_and(|current| current < wanted) {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
     }
 }
 

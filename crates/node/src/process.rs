@@ -112,9 +112,12 @@ pub(crate) async fn start(
     };
     let failure = loop {
         match process.report().await {
-            Some(Report::Init { pid }) => process.control.init = Some(pid),
-            Some(Report::Started { pid }) => {
-                process.control.program = (walls == Walls::None).then_some(pid);
+            Some(Report::Started { init, program }) => {
+                if walls == Walls::None {
+                    process.control.program = Some(program);
+                } else {
+                    process.control.init = Some(init);
+                }
                 return Ok(process);
             }
             Some(Report::NotStarted { message }) => break StartError::Program(message),
@@ -160,7 +163,7 @@ impl Ending {
             match report {
                 Report::Exited { code } => exit = Some(Exit::Code(code)),
                 Report::Signaled { signal } => exit = Some(Exit::Signal(signal)),
-                Report::Init { .. } | Report::Started { .. } | Report::NotStarted { .. } => {}
+                Report::Started { .. } | Report::NotStarted { .. } => {}
             }
         }
         let _ = self.child.wait().await;

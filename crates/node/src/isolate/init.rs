@@ -43,6 +43,9 @@ pub(super) fn main(mode: &str) -> Result<ExitCode, String> {
     };
     let orders: Orders =
         serde_json::from_slice(&orders).map_err(|error| format!("reading orders: {error}"))?;
+    // As the machine's /proc says, not the container's: this is for the node.
+    let init =
+        fs::read_link("/proc/self").ok().and_then(|pid| pid.to_str()?.parse().ok()).unwrap_or_default();
     let program = match start(walls, &orders) {
         Ok(program) => program,
         Err(message) => {
@@ -51,7 +54,7 @@ pub(super) fn main(mode: &str) -> Result<ExitCode, String> {
         }
     };
     drop(orders);
-    line.report(&Report::Started { pid: program.as_raw() });
+    line.report(&Report::Started { init, program: program.as_raw() });
     let report = watch_over(program, &mut line, &children);
     if walls == Walls::None {
         end_all(program);

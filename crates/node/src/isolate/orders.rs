@@ -60,13 +60,10 @@ pub(crate) enum Order {
 /// Lines from the shim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Report {
-    /// PID 1 of the container, as the node sees it.
-    Init {
-        pid: i32,
-    },
-    /// The program runs; its pid, as the shim sees it.
+    /// The program runs. `init` is PID 1 of the container as the node sees it; without a PID namespace it is the shim.
     Started {
-        pid: i32,
+        init: i32,
+        program: i32,
     },
     /// The program could not be started; in a container runtime's words.
     NotStarted {

@@ -222,13 +222,12 @@ impl Builder<'_> {
 fn sketch(place: &Path, tree: &Tree<'_>) -> Result<(), String> {
     for (name, child) in &tree.children {
         let to = place.join(name);
-        match child.mount {
+        if let Some(mount) = child.mount {
             // What is below is made in what is mounted.
-            Some(mount) => make_place(mount, &to)?,
-            None => {
-                make_directory(&to)?;
-                sketch(&to, child)?;
-            }
+            make_place(mount, &to)?;
+        } else {
+            make_directory(&to)?;
+            sketch(&to, child)?;
         }
     }
     Ok(())

@@ -4,7 +4,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode};
@@ -18,7 +17,7 @@ use rustix::thread::{
 };
 
 use super::init;
-use super::orders::{Report, Walls};
+use super::orders::Walls;
 
 pub(super) fn main(mode: &str, arguments: &[OsString]) -> Result<ExitCode, String> {
     let walls = Walls::from_word(mode)?;
@@ -33,13 +32,6 @@ pub(super) fn main(mode: &str, arguments: &[OsString]) -> Result<ExitCode, Strin
     let mut init = next_stage(arguments, &["init", mode])
         .spawn()
         .map_err(|error| format!("starting the container's first process: {error}"))?;
-    let report = Report::Init { pid: i32::try_from(init.id()).unwrap_or_default() };
-    if let Ok(mut line) = serde_json::to_vec(&report) {
-        line.push(b'\n');
-        let mut socket = init::socket()?;
-        let _ = socket.write_all(&line);
-    }
-    // Not a standard input for anybody: the node must see the end of the socket when PID 1 ends, not later.
     let status =
         init.wait().map_err(|error| format!("waiting for the container's first process: {error}"))?;
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(125);

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Container;
 use tokio::time::Instant;
 
-use super::{Happened, RETRY, Run, Task};
+use super::{Farewell, Happened, RETRY, Run, Task};
 use crate::cgroup::Limits;
 use crate::env::{self, Surroundings};
 use crate::isolate::orders::{Orders, Walls};
@@ -19,7 +19,7 @@ use crate::logs::Log;
 use crate::machine::HOST_ADDRESS;
 use crate::notices::Voice;
 use crate::probes;
-use crate::process;
+use crate::process::{self, StartError};
 use crate::quantity;
 use crate::rewrite::Rewrites;
 use crate::shared::Door;
@@ -143,7 +143,9 @@ impl Task {
         let started = process::start(&self.shared.config.shim, self.shared.walls, &orders, log).await;
         let process = match started {
             Ok(process) => process,
-            Err(error) => return self.not_started(index, error.to_string()),
+            Err(StartError::Program(why)) => return self.not_started(index, &why),
+            // Not the program's doing: too many files or processes, a binary that was replaced.
+            Err(error) => return self.not_now(index, "RunContainerError", error.to_string()),
         };
         let (control, end) = process.split();
         let id = format!(
@@ -162,7 +164,7 @@ impl Task {
             address: self.assignment.address.clone(),
             ports: self.assignment.rewrites.ports.clone(),
             shim: self.shared.config.shim.clone(),
-            door,
+            door: door.clone(),
         };
         let happened = self.happened.0.clone();
         let tell = move |result| happened.send(Happened::Probed { index, run, result }).is_ok();
@@ -172,7 +174,8 @@ impl Task {
         story.ready = story.started && container.readiness_probe.is_none();
         story.now = Now::Running { since: Timestamp::now(), id };
         let noted = control.program.and_then(|pid| leftovers::note(&self.shared.config.state_dir, pid));
-        self.runs[index] = Some(Run { control, group, told: false, probes, _noted: noted });
+        self.runs[index] =
+            Some(Run { control, group, farewell: Farewell::None, door, probes, _noted: noted });
         let message = format!("Started container {}", container.name);
         self.shared.notices.normal(&self.pod, Voice::Kubelet, "Started", message);
     }
@@ -189,7 +192,7 @@ impl Task {
     }
 
     /// The program could not be started: that is an end, as for a container runtime.
-    fn not_started(&mut self, index: usize, why: String) {
+    fn not_started(&mut self, index: usize, why: &str) {
         let message = format!("failed to start the container's process: {why}");
         self.shared.notices.warning(&self.pod, Voice::Kubelet, "Failed", format!("Error: {message}"));
         let end = End {

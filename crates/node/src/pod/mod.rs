@@ -2,6 +2,7 @@
 //!
 //! The task is a loop of three steps: start what can be started, report what has changed, wait for what happens next.
 
+mod hook;
 mod launch;
 mod report;
 mod restart;
@@ -25,7 +26,7 @@ use crate::notices::Voice;
 use crate::probes;
 use crate::process::{Control, Exit};
 use crate::rewrite::Rewrites;
-use crate::shared::Shared;
+use crate::shared::{Door, Shared};
 use crate::status::{End, Now, Role, Story, Verdict, restart_policy};
 use crate::volumes::Place;
 
@@ -82,8 +83,21 @@ pub(crate) async fn run(
 
 /// Something that happened in one of the pod's containers.
 enum Happened {
-    Ended { index: usize, run: i32, exit: Exit },
-    Probed { index: usize, run: i32, result: probes::Result },
+    Ended {
+        index: usize,
+        run: i32,
+        exit: Exit,
+    },
+    Probed {
+        index: usize,
+        run: i32,
+        result: probes::Result,
+    },
+    /// What it wanted to do before it is told to end is done.
+    Prepared {
+        index: usize,
+        run: i32,
+    },
 }
 
 struct Task {
@@ -113,11 +127,24 @@ struct Task {
 struct Run {
     control: Control,
     group: Option<Group>,
-    /// Whether it has been told to end.
-    told: bool,
+    farewell: Farewell,
+    door: Arc<Door>,
     probes: Vec<tokio::task::JoinHandle<()>>,
     /// Taken off the list of what a successor would have to end, when it has ended.
     _noted: Option<leftovers::Entry>,
+}
+
+/// How far the end of a container has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Farewell {
+    /// Nobody has asked for it.
+    None,
+    /// Its `preStop` hook runs.
+    Hook,
+    /// The hook is done: it is to be told.
+    Said,
+    /// It has been told.
+    Told,
 }
 
 /// The pod is on its way out.
@@ -288,25 +315,34 @@ impl Task {
         let others_run = self.stories.iter().any(|story| story.role != Role::Sidecar && story.is_running());
         for index in 0..self.runs.len() {
             let is_sidecar = self.stories[index].role == Role::Sidecar;
-            let Some(run) = &mut self.runs[index] else { continue };
-            if late {
-                run.control.signal(SIGKILL).await;
-            } else if !(run.told || is_sidecar && others_run) {
-                run.told = true;
-                run.control.signal(SIGTERM).await;
+            if !(is_sidecar && others_run) || late {
+                self.say_farewell(index, late).await;
             }
+        }
+    }
+
+    /// Brings a container nearer to its end: its hook, the request, and when it is too late, the kill.
+    async fn say_farewell(&mut self, index: usize, late: bool) {
+        let Some(run) = &mut self.runs[index] else { return };
+        if late {
+            run.control.signal(SIGKILL).await;
+            return;
+        }
+        if run.farewell == Farewell::None {
+            run.farewell = Farewell::Said;
+            self.run_hook(index);
+        }
+        if let Some(run) = &mut self.runs[index]
+            && run.farewell == Farewell::Said
+        {
+            run.farewell = Farewell::Told;
+            run.control.signal(SIGTERM).await;
         }
     }
 
     async fn kill_unhealthy(&mut self) {
         for (index, deadline) in self.kill.clone() {
-            let Some(run) = &mut self.runs[index] else { continue };
-            if Instant::now() >= deadline {
-                run.control.signal(SIGKILL).await;
-            } else if !run.told {
-                run.told = true;
-                run.control.signal(SIGTERM).await;
-            }
+            self.say_farewell(index, Instant::now() >= deadline).await;
         }
     }
 
@@ -340,7 +376,12 @@ impl Task {
             Happened::Probed { index, run, result } if self.stories[index].restarts == run => {
                 self.probed(index, result);
             }
-            Happened::Ended { .. } | Happened::Probed { .. } => {}
+            Happened::Prepared { index, run } if self.stories[index].restarts == run => {
+                if let Some(run) = &mut self.runs[index] {
+                    run.farewell = Farewell::Said;
+                }
+            }
+            Happened::Ended { .. } | Happened::Probed { .. } | Happened::Prepared { .. } => {}
         }
     }
 

@@ -115,3 +115,21 @@ async fn what_the_program_leaves_behind_ends_with_it() {
     });
     assert!(!left, "a process outlived its container");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_runs_before_the_request() {
+    let world = World::new().await;
+    let mut pod =
+        script("hooked", "trap 'cat /work/hook; exit 0' TERM; echo ready; while :; do sleep 0.05; done");
+    pod["spec"]["volumes"] = json!([{"name": "work", "emptyDir": {}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "work", "mountPath": "/work"}]);
+    pod["spec"]["containers"][0]["lifecycle"] =
+        json!({"preStop": {"exec": {"command": ["sh", "-c", "sleep 0.2; echo hook > /work/hook"]}}});
+    let pod = world.create(pod).await;
+    world.wait_phase("hooked", "Running").await;
+    world.wait_output(&pod, "main", "ready").await;
+    let options = trainyard_apiserver::LogOptions { follow: true, ..Default::default() };
+    let (text, ()) = tokio::join!(world.log(&pod, "main", options), world.delete("hooked", 30));
+    assert_eq!(text, "ready\nhook\n");
+    world.wait_gone("hooked").await;
+}
