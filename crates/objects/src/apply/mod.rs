@@ -243,3 +243,76 @@ fn applied_by_client(live: &Value, shape: &Shape) -> Vec<String> {
     fields::subtract(&mut set, &difference.gone);
     fields::paths(&set)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manager(name: &str) -> Manager<'_> {
+        Manager { name, api_version: "v1", subresource: "", time: "2026-01-01T00:00:00Z" }
+    }
+
+    fn map(data: Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": data})
+    }
+
+    #[test]
+    fn conflicts_are_told_by_manager() {
+        let shape = Shape::builtin("", "ConfigMap");
+        let mut live = map(json!({"a": "1", "b": "1"}));
+        track(None, &mut live, &manager("one"), &shape);
+        let mut changed = live.clone();
+        changed["data"]["c"] = "1".into();
+        track(Some(&live), &mut changed, &Manager { subresource: "status", ..manager("two") }, &shape);
+        let wanted = map(json!({"a": "2", "b": "2", "c": "2"}));
+        let error = apply(Some(&changed), &wanted, &manager("three"), false, &shape).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "Apply failed with 3 conflicts: conflicts with \"one\" using v1:\n- .data.a\n- .data.b\nconflicts with \"two\" with \
+             subresource \"status\" using v1:\n- .data.c"
+        );
+    }
+
+    #[test]
+    fn who_applied_on_the_clients_side_goes_on_without_force() {
+        let shape = Shape::builtin("", "ConfigMap");
+        let applied = map(json!({"a": "1"}));
+        let mut live = map(json!({"a": "1", "b": "1"}));
+        live["metadata"]["annotations"] = json!({LAST_APPLIED: applied.to_string()});
+        track(None, &mut live, &manager("kubectl-client-side-apply"), &shape);
+        let wanted = map(json!({"a": "2"}));
+        assert!(apply(Some(&live), &wanted, &manager("kubectl"), false, &shape).is_ok());
+        assert!(apply(Some(&live), &wanted, &manager("somebody"), false, &shape).is_err());
+        let not_applied = map(json!({"b": "2"}));
+        assert!(apply(Some(&live), &not_applied, &manager("kubectl"), false, &shape).is_err());
+    }
+
+    #[test]
+    fn an_object_without_owners_belonged_to_somebody() {
+        let shape = Shape::builtin("", "ConfigMap");
+        let error =
+            apply(Some(&map(json!({"a": "1"}))), &map(json!({"a": "2"})), &manager("one"), false, &shape);
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "Apply failed with 1 conflict: conflict with \"before-first-apply\" using v1: .data.a"
+        );
+    }
+
+    #[test]
+    fn updaters_do_not_pile_up() {
+        let shape = Shape::builtin("", "ConfigMap");
+        let mut live = map(json!({}));
+        for number in 0..30 {
+            let mut new = live.clone();
+            new["data"][format!("k{number}")] = "1".into();
+            let (name, time) = (format!("m{number:02}"), format!("2026-01-01T00:00:{number:02}Z"));
+            track(Some(&live), &mut new, &Manager { name: &name, time: &time, ..manager("") }, &shape);
+            live = new;
+        }
+        let owners = live["metadata"]["managedFields"].as_array().unwrap();
+        assert_eq!(owners.len(), 10);
+        assert_eq!(owners[0]["manager"], "ancient-changes");
+        assert_eq!(owners[0]["fieldsV1"]["f:data"].as_object().unwrap().len(), 21);
+        assert_eq!(owners[9]["manager"], "m29");
+    }
+}

@@ -26,6 +26,11 @@ use crate::{FieldError, FieldReason};
 static LANGUAGE: LazyLock<Context<'static>> = LazyLock::new(|| {
     let mut context = Context::default().with_all();
     context.add_function("matches", matches);
+    // The language's crate has no types as values; their names do as well.
+    context.add_function("type", type_name);
+    for name in TYPES {
+        context.add_variable_from_value(name, name);
+    }
     context
 });
 
@@ -327,6 +332,27 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// The types that a rule can name: `type(self.port) == string`.
+const TYPES: [&str; 9] = ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"];
+
+fn type_name(value: Cel) -> Arc<String> {
+    let name = match value {
+        Cel::Bool(_) => "bool",
+        Cel::Bytes(_) => "bytes",
+        Cel::Float(_) => "double",
+        Cel::Int(_) => "int",
+        Cel::List(_) => "list",
+        Cel::Map(_) => "map",
+        Cel::Null => "null_type",
+        Cel::String(_) => "string",
+        Cel::UInt(_) => "uint",
+        Cel::Duration(_) => "google.protobuf.Duration",
+        Cel::Timestamp(_) => "google.protobuf.Timestamp",
+        Cel::Function(..) | Cel::Opaque(_) => "type",
+    };
+    Arc::new(name.to_owned())
+}
+
 /// `text.matches(pattern)`: the language's own compiles the pattern at every call.
 fn matches(This(text): This<Arc<String>>, pattern: Arc<String>) -> Result<bool, ExecutionError> {
     /// Patterns are literals in rules, so there are few; a rule that builds them must not fill the memory.
@@ -347,4 +373,68 @@ fn matches(This(text): This<Arc<String>>, pattern: Arc<String>) -> Result<bool, 
     }
     patterns.insert(pattern.as_ref().clone(), compiled);
     Ok(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn schema(rule: &Value, properties: &Value) -> Schema {
+        let spec = json!({"type": "object", "properties": properties, "x-kubernetes-validations": [rule]});
+        Schema::compile(&json!({"type": "object", "properties": {"spec": spec}})).unwrap()
+    }
+
+    fn complaints(schema: &Schema, new: &Value, old: Option<&Value>) -> Vec<String> {
+        let wrapped = |spec: &Value| json!({"spec": spec});
+        schema.validate(&wrapped(new), old.map(wrapped).as_ref()).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn names_that_cel_cannot_write_are_escaped() {
+        let text = json!({"type": "string"});
+        let properties = json!({"namespace": text, "a-b": text, "c.d": text, "e__f": text, "_g": text});
+        let rule = json!({"rule": "self.__namespace__ + self.a__dash__b + self.c__dot__d + self.e__underscores__f + self._g == '12345'"});
+        let schema = schema(&rule, &properties);
+        let spec = json!({"namespace": "1", "a-b": "2", "c.d": "3", "e__f": "4", "_g": "5"});
+        assert_eq!(complaints(&schema, &spec, None), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_optional_old_value_may_be_absent() {
+        let rule = json!({"rule": "oldSelf.hasValue() ? oldSelf.value().n <= self.n : self.n == 1", "optionalOldSelf": true, "message": "no"});
+        let schema = schema(&rule, &json!({"n": {"type": "integer"}}));
+        assert_eq!(complaints(&schema, &json!({"n": 1}), None), Vec::<String>::new());
+        assert_eq!(complaints(&schema, &json!({"n": 2}), None), ["spec: Invalid value: no"]);
+        assert_eq!(complaints(&schema, &json!({"n": 3}), Some(&json!({"n": 2}))), Vec::<String>::new());
+        assert_eq!(
+            complaints(&schema, &json!({"n": 1}), Some(&json!({"n": 2}))),
+            ["spec: Invalid value: no"]
+        );
+    }
+
+    #[test]
+    fn values_have_the_types_of_their_schema() {
+        let properties = json!({
+            "at": {"type": "string", "format": "date-time"},
+            "data": {"type": "string", "format": "byte"},
+            "ratio": {"type": "number"},
+            "port": {"x-kubernetes-int-or-string": true},
+            "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+        });
+        let spec = json!({"at": "2026-01-01T00:00:00Z", "data": "aGk=", "ratio": 1, "port": "http", "labels": {"a-b": "c"}});
+        for rule in [
+            "self.at.getFullYear() == 2026",
+            "self.data == b'hi'",
+            "self.ratio / 2.0 == 0.5",
+            "type(self.port) == string && type(self.ratio) != int",
+            "self.labels['a-b'] == 'c'",
+            "self.labels.all(k, k.matches('^[a-z-]+$'))",
+            "quantity('1Gi').isGreaterThan(quantity('1Mi'))",
+        ] {
+            let schema = schema(&json!({"rule": rule}), &properties);
+            assert_eq!(complaints(&schema, &spec, None), Vec::<String>::new(), "{rule}");
+        }
+    }
 }
