@@ -11,6 +11,7 @@
 mod answer;
 mod cases;
 mod compare;
+pub mod differential;
 mod fixtures;
 mod run;
 mod sandbox;

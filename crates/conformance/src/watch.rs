@@ -81,8 +81,8 @@ impl Watch {
                 Ok(None) if self.buffer.is_empty() => return None,
                 // An answer that is one event only may lack the last end of line.
                 Ok(None) => self.buffer.push(b'\n'),
-                Err(_) => panic!(
-                    "{}\nexpected: another event, or the end\nactual:   nothing for {LIMIT:?}",
+                Err(late) => panic!(
+                    "{}\nexpected: another event, or the end\nactual:   nothing for {LIMIT:?} ({late})",
                     self.story()
                 ),
             }

@@ -40,6 +40,13 @@ cases! { "apply":
     "an invalid object is refused" => invalid,
     "a duplicate key in a list-map is refused" => duplicates,
     "an unknown field is refused when strict" => strict,
+    "an unknown field is refused even when it is not strict" => unknown_field,
+    "a value of the wrong type is refused" => wrong_type,
+    "an element of a list-map without its key is refused" => missing_key,
+    "an empty map is owned as such, and an empty set is not" => empty_map,
+    "empty labels are owned as such, and an empty list of finalizers is not" => empty_metadata,
+    "a null where null is not allowed is refused" => null_refused,
+    "a duplicate key in the status is refused, although the status is ignored" => status_duplicates,
     "an old resourceVersion is a Conflict" => old_version,
     "a resourceVersion does not keep an apply from creating" => version_of_missing,
     "dry run changes nothing" => dry_run,
@@ -550,4 +557,71 @@ async fn scale(s: Sandbox) {
             ".spec.size",
             "conflict with \"scaler\" with subresource \"scale\" using conformance.example.com/v1",
         )]);
+}
+
+async fn unknown_field(s: Sandbox) {
+    let path = format!("{WIDGETS}/a");
+    let answer = s.apply(&path, "me", widget("a", json!({"shape": "round"}))).await;
+    // A kube-apiserver takes the blame (500), although the request is bad.
+    assert!([400, 422, 500].contains(&answer.status()), "{} {}", answer.status(), answer.text());
+    assert!(answer.at("/message").contains(".spec.shape: field not declared in schema"), "{}", answer.text());
+    s.get(&path).await.is(404);
+}
+
+async fn wrong_type(s: Sandbox) {
+    let answer = s.apply(&format!("{WIDGETS}/a"), "me", widget("a", json!({"size": "big"}))).await;
+    assert!([400, 422, 500].contains(&answer.status()), "{} {}", answer.status(), answer.text());
+    assert!(answer.at("/message").contains("spec.size"), "{}", answer.text());
+}
+
+async fn missing_key(s: Sandbox) {
+    let answer = s.apply(&format!("{WIDGETS}/a"), "me", widget("a", json!({"parts": [{"count": 1}]}))).await;
+    assert!([400, 422, 500].contains(&answer.status()), "{} {}", answer.status(), answer.text());
+    assert!(
+        answer.at("/message").contains(
+            ".spec.parts: element 0: associative list with keys has an element that omits all key fields"
+        ),
+        "{}",
+        answer.text()
+    );
+}
+
+async fn empty_map(s: Sandbox) {
+    let made = s.apply("configmaps/a", "me", applied("a", json!({}))).await.is(201).lacks("/data");
+    assert_eq!(made.fields_of("me", "Apply"), json!({"f:data": {}}));
+    let made =
+        s.apply(&format!("{WIDGETS}/a"), "me", widget("a", json!({"labels": {}, "tags": []}))).await.is(201);
+    assert_eq!(made.fields_of("me", "Apply"), json!({"f:spec": {"f:size": {}, "f:labels": {}}}));
+}
+
+async fn empty_metadata(s: Sandbox) {
+    let mut object = applied("a", json!({"a": "1"}));
+    object["metadata"]["labels"] = json!({});
+    object["metadata"]["finalizers"] = json!([]);
+    let made = s.apply("configmaps/a", "me", object).await.is(201).lacks("/metadata/labels");
+    assert_eq!(made.fields_of("me", "Apply"), json!({"f:data": {"f:a": {}}, "f:metadata": {"f:labels": {}}}));
+}
+
+async fn null_refused(s: Sandbox) {
+    s.apply(&format!("{WIDGETS}/a"), "me", widget("a", json!({"tags": null})))
+        .await
+        .refused_about(
+            422,
+            "Invalid",
+            "spec.tags: Invalid value: \"null\": spec.tags in body must be of type array: \"null\"",
+        )
+        .blames(&[("FieldValueTypeInvalid", "spec.tags")]);
+}
+
+async fn status_duplicates(s: Sandbox) {
+    let mut object = widget("a", json!({}));
+    object["status"] =
+        json!({"conditions": [{"type": "A", "status": "True"}, {"type": "A", "status": "True"}]});
+    let answer = s.apply(&format!("{WIDGETS}/a"), "me", object).await;
+    assert!([400, 422, 500].contains(&answer.status()), "{} {}", answer.status(), answer.text());
+    assert!(
+        answer.at("/message").contains(".status.conditions: duplicate entries for key [type=\"A\"]"),
+        "{}",
+        answer.text()
+    );
 }

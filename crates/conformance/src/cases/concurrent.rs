@@ -67,13 +67,13 @@ async fn patches(s: Sandbox) {
 async fn patches_with_version(s: Sandbox) {
     let version = s.post(WIDGETS, widget("a", json!({}))).await.is(201).version();
     let path = format!("{WIDGETS}/a");
-    let patch = |number: usize| {
+    let change = |number: usize| {
         s.merge(
             &path,
             json!({"metadata": {"resourceVersion": version}, "spec": {"labels": {"n": format!("{number}")}}}),
         )
     };
-    let answers = join_all((0..CLIENTS).map(patch)).await;
+    let answers = join_all((0..CLIENTS).map(change)).await;
     assert_eq!(codes(&answers), [(200, 1), (409, CLIENTS - 1)].into());
 }
 
@@ -95,7 +95,7 @@ async fn commotion(s: &Sandbox) {
                 s.post(WIDGETS, widget(&name, json!({}))).await.is(201);
                 let path = format!("{WIDGETS}/{name}");
                 s.merge(&path, json!({"spec": {"size": 1 + (number + round) % 9}})).await.is(200);
-                if (number + round) % 3 == 0 {
+                if (number + round).is_multiple_of(3) {
                     s.delete(&path).await.is(200);
                 }
                 if (number + round) % 3 == 1 {
@@ -120,16 +120,17 @@ async fn list_and_watch(s: Sandbox) {
     loop {
         let event = watch.next().await;
         let name = event.object["metadata"]["name"].to_string();
-        let last = event.object["metadata"]["name"] == "last";
+        let done = event.object["metadata"]["name"] == "last";
+        let known = state.remove(&name).is_some();
         match event.kind.as_str() {
-            "ADDED" => {
-                assert!(state.insert(name.clone(), event.object).is_none(), "{name} was there already")
-            }
-            "MODIFIED" => assert!(state.insert(name.clone(), event.object).is_some(), "{name} was not there"),
-            "DELETED" => assert!(state.remove(&name).is_some(), "{name} was not there"),
+            "ADDED" => assert!(!known, "{name} was there already"),
+            "MODIFIED" | "DELETED" => assert!(known, "{name} was not there"),
             other => panic!("{other}: {event:?}"),
         }
-        if last {
+        if event.kind != "DELETED" {
+            state.insert(name, event.object);
+        }
+        if done {
             break;
         }
     }

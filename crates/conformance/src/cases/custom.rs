@@ -50,7 +50,8 @@ cases! { "custom":
     "a definition that is not structural is refused" => definition_not_structural,
     "a definition with the wrong name is refused" => definition_name,
     "a definition with two storage versions is refused" => definition_two_storage,
-    "a definition with a rule that does not compile is refused" => definition_bad_rule,
+    "a definition with a rule that cannot be parsed is refused" => definition_unreadable_rule,
+    "a definition with a rule about a field that is not there is refused" => definition_bad_rule,
     "a definition with a default that is invalid is refused" => definition_bad_default,
     "a definition of a list-map without keys is refused" => definition_list_map,
     "a definition whose scope is unknown is refused" => definition_scope,
@@ -632,6 +633,15 @@ async fn definition_two_storage(s: Sandbox) {
         "Invalid",
         "must have exactly one version marked as storage version",
     );
+}
+
+async fn definition_unreadable_rule(s: Sandbox) {
+    let rule = json!({"type": "integer", "x-kubernetes-validations": [{"rule": "self > "}]});
+    let object = definition(&s, spec_of(json!({"x": rule})));
+    s.post(DEFINITIONS, object).await.refused_about(422, "Invalid", "compilation failed").blames(&[(
+        "FieldValueInvalid",
+        "spec.validation.openAPIV3Schema.properties[spec].properties[x].x-kubernetes-validations[0].rule",
+    )]);
 }
 
 async fn definition_bad_rule(s: Sandbox) {
