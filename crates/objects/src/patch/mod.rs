@@ -1,6 +1,6 @@
 //! The three patches that change a part of an object: JSON patch, JSON merge patch, strategic merge patch.
 //!
-//! Server-side apply, the fourth, is in [`crate::apply`].
+//! Server-side apply, the fourth, is in [`mod@crate::apply`].
 
 mod json;
 mod merge;
