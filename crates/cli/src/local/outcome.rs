@@ -30,26 +30,22 @@ pub(crate) fn code(status: &TrainingJobStatus) -> Code {
 /// One job in words.
 pub(crate) fn told(job: &TrainingJob, state_dir: &Path) -> String {
     let status = job.status.clone().unwrap_or_default();
-    let state = status.state.map_or("not started", State::as_str);
-    let mut text = format!("{}: {state}", title(job));
-    if let Some(duration) = &status.duration {
-        text += &format!(" after {duration}");
-    }
+    let state = match status.state {
+        Some(state @ (State::Completed | State::Failed)) => state.as_str(),
+        Some(State::Running | State::Restarting) => "stopped",
+        _ => "not started",
+    };
+    let after = status.duration.as_ref().map(|duration| format!(" after {duration}")).unwrap_or_default();
     let restarts = status.restarts.unwrap_or_default().total();
-    text += &format!(", {restarts} restart{}", if restarts == 1 { "" } else { "s" });
+    let plural = if restarts == 1 { "" } else { "s" };
     let metrics: Vec<String> = status.metrics.iter().map(|(name, value)| format!("{name} {value}")).collect();
-    if !metrics.is_empty() {
-        text += &format!("; {}", metrics.join(", "));
+    let metrics = if metrics.is_empty() { String::new() } else { format!("; {}", metrics.join(", ")) };
+    let mut lines = vec![format!("{}: {state}{after}, {restarts} restart{plural}{metrics}", title(job))];
+    if status.state != Some(State::Completed) {
+        lines.extend(status.message.map(|message| format!("  {message}")));
     }
-    if status.state != Some(State::Completed)
-        && let Some(message) = &status.message
-    {
-        text += &format!("\n  {message}");
-    }
-    if let Some(checkpoints) = checkpoints(job, state_dir) {
-        text += &format!("\n  checkpoints: {checkpoints}");
-    }
-    text
+    lines.extend(checkpoints(job, state_dir).map(|directory| format!("  checkpoints: {directory}")));
+    lines.join("\n")
 }
 
 /// The same for programs.

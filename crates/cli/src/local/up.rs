@@ -74,7 +74,7 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
         bail!("--insecure on {}: anybody could run programs here; use a loopback address", options.address);
     }
     if options.detach {
-        return detach(&options, &directory);
+        return detach(&directory);
     }
     logging::start(options.log_format, &options.log_level)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -140,7 +140,7 @@ async fn serve(options: Options, directory: &Path) -> anyhow::Result<()> {
 }
 
 /// Starts the same command in the background and waits until it has said where it is.
-fn detach(options: &Options, directory: &Path) -> anyhow::Result<ExitCode> {
+fn detach(directory: &Path) -> anyhow::Result<ExitCode> {
     let log_path = directory.join(LOG_FILE);
     let log = std::fs::File::create(&log_path).with_context(|| format!("{}", log_path.display()))?;
     let arguments = std::env::args_os().skip(1).filter(|word| word != "-d" && word != "--detach");
@@ -164,7 +164,7 @@ fn detach(options: &Options, directory: &Path) -> anyhow::Result<ExitCode> {
             .is_ok_and(|pid| pid.trim() == child.id().to_string());
         if written && now.is_some() && (now != before || before.is_none() || start.elapsed() > START) {
             println!("export KUBECONFIG={}", config.display());
-            eprintln!("In the background at {}; its log is {}.", options.address, log_path.display());
+            eprintln!("The control plane runs in the background; its log is {}.", log_path.display());
             return Ok(ExitCode::SUCCESS);
         }
         if start.elapsed() > START {
@@ -205,7 +205,7 @@ fn token(directory: &Path) -> anyhow::Result<String> {
     }
     let mut bytes = [0; 24];
     std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
-    let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let token = bytes.map(|byte| format!("{byte:02x}")).concat();
     private(&file, &token)?;
     Ok(token)
 }

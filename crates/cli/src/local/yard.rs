@@ -1,5 +1,6 @@
 //! The yard: control plane, operator and node, wired together as they would be in a cluster.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,8 +105,8 @@ impl Yard {
 fn operator_config() -> Config {
     Config {
         settings: Settings {
-            default_requests: Default::default(),
-            default_limits: Default::default(),
+            default_requests: BTreeMap::default(),
+            default_limits: BTreeMap::default(),
             backoff_base: SignedDuration::from_secs(1),
             status_interval: SignedDuration::from_millis(500),
             ..Settings::default()

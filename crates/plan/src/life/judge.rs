@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use trainyard_api::{Attempt, Cause, Phase, RoleSuccess, TrainingJobStatus};
 
-use crate::snapshot::{PodPhase, PodView};
+use crate::snapshot::{Exit, PodPhase, PodView};
 use crate::text;
 use crate::world::{Member, World};
 
@@ -109,7 +109,7 @@ fn failure<'a>(world: &World<'_>, pod: &'a PodView) -> Verdict<'a> {
     let title = title(world, &pod.name);
     let place = pod.node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
     if let Some(why) = &pod.disruption {
-        let message = format!("{title} was disrupted{place}: {why}");
+        let message = format!("{title} was disrupted{place}: {}", why.trim_end_matches('.'));
         return Verdict::Ends { cause: Cause::Disruption, pod: Some(pod), message };
     }
     let (cause, how) = match &pod.exit {
@@ -117,10 +117,21 @@ fn failure<'a>(world: &World<'_>, pod: &'a PodView) -> Verdict<'a> {
             Cause::OutOfMemory,
             "used more memory than its limit (OOMKilled): raise resources.limits.memory or use a smaller batch".to_owned(),
         ),
-        Some(exit) => (Cause::Application, text::exit_code(exit.code)),
+        Some(exit) => (Cause::Application, how_it_ended(exit)),
         None => (Cause::Application, "the pod failed without an exit code".to_owned()),
     };
     Verdict::Ends { cause, pod: Some(pod), message: format!("{title} failed{place}: {how}") }
+}
+
+/// The exit code, and what the runtime or the program itself left as its last words.
+fn how_it_ended(exit: &Exit) -> String {
+    let code = text::exit_code(exit.code);
+    let words =
+        exit.message.as_deref().and_then(|message| message.lines().find(|line| !line.trim().is_empty()));
+    match words {
+        Some(words) => format!("{code}: {}", text::shortened(words.trim(), 200)),
+        None => code,
+    }
 }
 
 /// A pod that is gone, or going, although nobody here asked for it.

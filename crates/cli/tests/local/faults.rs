@@ -1,0 +1,145 @@
+//! What goes wrong on one machine: each gets a clear message, and nothing is lost or left behind.
+
+use crate::support::{Bench, job, until};
+
+#[test]
+fn an_interrupted_run_goes_on_from_its_checkpoints() {
+    let bench = Bench::new();
+    let script = r"
+n=$(cat $CHECKPOINT_DIR/n 2>/dev/null || echo 0)
+trap 'echo saved at $n; exit 143' TERM
+echo MARK starts at $n
+while test $n -lt 40; do
+  n=$((n + 1)); echo $n > $CHECKPOINT_DIR/n.new && mv $CHECKPOINT_DIR/n.new $CHECKPOINT_DIR/n
+  test -e $CHECKPOINT_DIR/quick || { sleep 0.1; }
+done
+echo done at $n";
+    let text = job("bert", 1, script) + "  checkpoint: {storage: {size: 1Mi}}\n";
+    bench.write("job.yaml", &text);
+    let first = bench.start(&["run", "job.yaml"]);
+    first.until_it_says("starts at 0");
+    let checkpoints = bench.path().join(".trainyard/job/claims/default/bert-checkpoints");
+    let count = || std::fs::read_to_string(checkpoints.join("n")).ok()?.trim().parse::<u32>().ok();
+    until("some work", || count() >= Some(3));
+    first.signal("-INT");
+    let ended = first.wait();
+    assert_eq!(ended.code, Some(130), "{ended}");
+    assert!(ended.stdout.contains("stopping the workers"), "{ended}");
+    assert!(ended.stdout.contains("bert: stopped"), "{ended}");
+    bench.nobody_is_left();
+    let saved = count().unwrap();
+
+    std::fs::write(checkpoints.join("quick"), "").unwrap();
+    let ended = bench.run(&["run", "job.yaml"]);
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert!(ended.stdout.contains(&format!("starts at {saved}")), "it went on from {saved}: {ended}");
+    assert!(ended.stdout.contains("done at 40"), "{ended}");
+}
+
+#[test]
+fn a_second_interrupt_stops_a_worker_that_ignores_the_first() {
+    let bench = Bench::new();
+    bench.write(
+        "job.yaml",
+        &job("bert", 2, "trap '' TERM INT\necho MARK is stubborn\nwhile :; do sleep 1; done"),
+    );
+    let run = bench.start(&["run", "job.yaml"]);
+    run.until_it_says("is stubborn");
+    run.signal("-INT");
+    run.until_it_says("once more to stop them at once");
+    run.signal("-INT");
+    let ended = run.wait();
+    assert_eq!(ended.code, Some(130), "{ended}");
+    bench.nobody_is_left();
+}
+
+#[test]
+fn nothing_survives_when_trainyard_is_killed() {
+    let bench = Bench::new();
+    // Children in sessions of their own, too.
+    bench.write(
+        "job.yaml",
+        &job("bert", 2, "setsid sh -c 'sleep 999; echo MARK' &\necho MARK runs\nsleep 1000"),
+    );
+    let run = bench.start(&["run", "job.yaml"]);
+    run.until_it_says("runs");
+    assert!(!bench.processes().is_empty());
+    run.signal("-KILL");
+    run.wait();
+    bench.nobody_is_left();
+    // And the next start is not disturbed by what the last one left on disk.
+    bench.write("job.yaml", &job("bert", 1, "echo fine"));
+    let ended = bench.run(&["run", "job.yaml"]);
+    assert_eq!(ended.code, Some(0), "{ended}");
+}
+
+#[test]
+fn a_job_that_cannot_start_says_why_and_ends() {
+    let bench = Bench::new();
+    for (more, words) in [
+        ("  resources: {requests: {cpu: 9999}}\n", "Insufficient cpu"),
+        ("  gpusPerWorker: 8\n", "Insufficient nvidia.com/gpu"),
+        ("  dataVolume: {claimName: nowhere}\n", "persistentvolumeclaim \"nowhere\" not found"),
+    ] {
+        bench.write("job.yaml", &(job("bert", 1, "echo MARK") + more));
+        let ended = bench.run(&["run", "job.yaml"]);
+        assert_eq!(ended.code, Some(3), "{more}{ended}");
+        assert!(ended.stdout.contains(words), "{words}: {ended}");
+    }
+}
+
+#[test]
+fn a_program_that_is_not_there_is_named() {
+    let bench = Bench::new();
+    let text = job("bert", 1, "").replace("    - sh\n    - -c\n    - |\n", "    - no-such-program\n");
+    bench.write("job.yaml", &(text + "  backoffLimit: 0\n"));
+    let ended = bench.run(&["run", "job.yaml"]);
+    assert!(ended.code == Some(1) || ended.code == Some(3), "{ended}");
+    assert!(ended.stdout.contains("no-such-program"), "{ended}");
+
+    let without = job("bert", 1, "").replace("  command:\n    - sh\n    - -c\n    - |\n", "");
+    bench.write("job.yaml", &without);
+    let ended = bench.run(&["run", "job.yaml"]);
+    assert_eq!(ended.code, Some(3), "{ended}");
+    assert!(ended.stdout.contains("command"), "it says what is missing: {ended}");
+}
+
+#[test]
+fn a_bad_file_is_told_with_its_line() {
+    let bench = Bench::new();
+    bench.write("job.yaml", &job("bert", 1, "echo MARK").replace("  image: none\n", "  imag: none\n"));
+    let ended = bench.run(&["run", "job.yaml"]);
+    assert_eq!(ended.code, Some(2), "{ended}");
+    assert!(ended.stderr.contains("job.yaml:6: spec.imag: unknown field; did you mean image?"), "{ended}");
+    bench.write("job.yaml", "a: [1\n");
+    let ended = bench.run(&["run", "job.yaml"]);
+    assert_eq!(ended.code, Some(2), "{ended}");
+    assert!(ended.stderr.contains("this is not YAML"), "{ended}");
+    assert_eq!(bench.run(&["run", "nowhere.yaml"]).code, Some(2));
+    assert!(!bench.path().join(".trainyard").exists(), "nothing was started");
+}
+
+#[test]
+fn two_runs_of_one_file_do_not_disturb_each_other() {
+    let bench = Bench::new();
+    bench.write("job.yaml", &job("bert", 1, "echo MARK runs; while test ! -e go; do sleep 0.05; done"));
+    let first = bench.start(&["run", "job.yaml"]);
+    first.until_it_says("runs");
+    let second = bench.run(&["run", "job.yaml"]);
+    assert_eq!(second.code, Some(2), "{second}");
+    assert!(second.stderr.contains("in use by another trainyard"), "{second}");
+    std::fs::write(bench.path().join("go"), "").unwrap();
+    let ended = first.wait();
+    assert_eq!(ended.code, Some(0), "{ended}");
+}
+
+#[test]
+fn a_flood_of_lines_from_eight_workers_does_no_harm() {
+    let bench = Bench::new();
+    bench.write("flood.py", "import os, sys\nline = 'x' * 80 + '\\n'\nfor _ in range(200):\n    sys.stdout.write(line * 250)\nprint('last word of', os.environ['RANK'])\n");
+    let text = job("bert", 8, "").replace("    - sh\n    - -c\n    - |\n", "    - python3\n    - flood.py\n");
+    bench.write("job.yaml", &text);
+    let ended = bench.run(&["run", "job.yaml"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("[0] last word of 0"));
+}

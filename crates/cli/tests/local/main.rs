@@ -1,0 +1,8 @@
+//! Trainyard on one machine: the real binary, real processes, no cluster.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod faults;
+mod run;
+mod support;
+mod up;

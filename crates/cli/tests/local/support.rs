@@ -1,0 +1,180 @@
+//! A directory for each test, with a job file in it, and the binary that runs it.
+
+#![expect(unreachable_pub, reason = "a test program exports nothing")]
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Far longer than anything takes: reaching it is a failure, not a delay.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// What a command left behind.
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "exit code {:?}\nstdout:\n{}\nstderr:\n{}", self.code, self.stdout, self.stderr)
+    }
+}
+
+/// A directory of a test's own.
+pub struct Bench {
+    directory: tempfile::TempDir,
+    /// In the command line of every program of this test, so that it can be found among all processes.
+    pub mark: String,
+}
+
+/// A job whose workers run a shell script.
+pub fn job(name: &str, workers: i32, script: &str) -> String {
+    let script: Vec<String> = script.lines().map(|line| format!("      {line}\n")).collect();
+    let script = script.concat();
+    format!(
+        "apiVersion: ml.example.com/v1\nkind: TrainingJob\nmetadata: {{name: {name}}}\nspec:\n  framework: custom\n  image: none\n  numWorkers: {workers}\n  command:\n    - sh\n    - -c\n    - |\n{script}"
+    )
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mark =
+            format!("mark-{}", directory.path().file_name().unwrap().to_string_lossy().trim_matches('.'));
+        Self { directory, mark }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Writes a file. `MARK` in it stands for this test's mark.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::write(&path, text.replace("MARK", &self.mark)).unwrap();
+        path
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trainyard"));
+        command.args(arguments).current_dir(self.path()).env("HOME", self.path());
+        command.env_remove("TRAINYARD_STATE").env_remove("KUBECONFIG");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub fn start(&self, arguments: &[&str]) -> Running {
+        let mut child = self.command(arguments).spawn().unwrap();
+        let out = copy(child.stdout.take().unwrap());
+        let err = copy(child.stderr.take().unwrap());
+        Running { child, out, err }
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Ended {
+        self.start(arguments).wait()
+    }
+
+    pub fn run_with_input(&self, arguments: &[&str], input: &str) -> Ended {
+        let mut command = self.command(arguments);
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let out = copy(child.stdout.take().unwrap());
+        let err = copy(child.stderr.take().unwrap());
+        Running { child, out, err }.wait()
+    }
+
+    /// Processes of this test's programs that are there now.
+    pub fn processes(&self) -> Vec<i32> {
+        let marked = |pid: &i32| {
+            let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            let dead = String::from_utf8_lossy(&read("stat"))
+                .rsplit(") ")
+                .next()
+                .is_some_and(|it| it.starts_with('Z'));
+            !dead && String::from_utf8_lossy(&read("cmdline")).contains(&self.mark)
+        };
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(marked).collect()
+    }
+
+    pub fn nobody_is_left(&self) {
+        until("all processes have ended", || self.processes().is_empty());
+    }
+}
+
+pub fn until(what: &str, wanted: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !wanted() {
+        assert!(start.elapsed() < LIMIT, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+type Copy = std::sync::Arc<std::sync::Mutex<String>>;
+
+fn copy(mut from: impl Read + Send + 'static) -> Copy {
+    let text = Copy::default();
+    let copy = text.clone();
+    std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(length @ 1..) = from.read(&mut piece) {
+            copy.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..length]));
+        }
+    });
+    text
+}
+
+/// A command that runs.
+pub struct Running {
+    child: Child,
+    out: Copy,
+    err: Copy,
+}
+
+impl Running {
+    pub fn stdout(&self) -> String {
+        self.out.lock().unwrap().clone()
+    }
+
+    pub fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    /// Waits for a word in the output.
+    pub fn until_it_says(&self, words: &str) {
+        let start = Instant::now();
+        while !self.stdout().contains(words) {
+            let (out, err) = (self.stdout(), self.err.lock().unwrap().clone());
+            assert!(start.elapsed() < LIMIT, "it never said {words:?}:\n{out}\n{err}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn wait(mut self) -> Ended {
+        let start = Instant::now();
+        let code = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status.code();
+            }
+            if start.elapsed() > LIMIT {
+                let _ = self.child.kill();
+                panic!("it never ended:\n{}\n{}", self.stdout(), self.err.lock().unwrap());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        // The pipes may still hold the last words.
+        std::thread::sleep(Duration::from_millis(50));
+        Ended { code, stdout: self.stdout(), stderr: self.err.lock().unwrap().clone() }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,117 @@
+//! `trainyard up`: a control plane that other processes talk to.
+
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, ResourceExt};
+use trainyard_api::{State, TrainingJob};
+
+use crate::support::{Bench, Running, job};
+
+fn start(bench: &Bench) -> Running {
+    let up = bench.start(&["up", "--state", "state", "--address", "127.0.0.1:0"]);
+    up.until_it_says("export KUBECONFIG=");
+    up
+}
+
+async fn client(bench: &Bench) -> Client {
+    let config = Kubeconfig::read_from(bench.path().join("state/kubeconfig")).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+async fn until(jobs: &Api<TrainingJob>, name: &str, wanted: State) -> TrainingJob {
+    let limit = std::time::Instant::now() + std::time::Duration::from_mins(1);
+    loop {
+        let job = jobs.get(name).await.unwrap();
+        if job.status.as_ref().and_then(|status| status.state) == Some(wanted) {
+            return job;
+        }
+        assert!(std::time::Instant::now() < limit, "never {wanted:?}: {:?}", job.status);
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+fn parsed(text: &str) -> TrainingJob {
+    serde_saphyr::from_str(text).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_outlive_the_control_plane() {
+    let bench = Bench::new();
+    let up = start(&bench);
+    let client = client(&bench).await;
+    let jobs: Api<TrainingJob> = Api::namespaced(client, "default");
+    let script =
+        "echo MARK attempt $TRAINYARD_ATTEMPT; test $TRAINYARD_ATTEMPT = 1 && exec sleep 1000; exit 0";
+    jobs.create(&PostParams::default(), &parsed(&job("bert", 2, &script.replace("MARK", &bench.mark))))
+        .await
+        .unwrap();
+    until(&jobs, "bert", State::Running).await;
+
+    let second = bench.run(&["up", "--state", "state", "--address", "127.0.0.1:0"]);
+    assert_eq!(second.code, Some(2), "{second}");
+    assert!(second.stderr.contains("in use by another trainyard"), "{second}");
+
+    let down = bench.run(&["down", "--state", "state"]);
+    assert_eq!(down.code, Some(0), "{down}");
+    assert_eq!(up.wait().code, Some(0));
+    bench.nobody_is_left();
+
+    let up = start(&bench);
+    let client = self::client(&bench).await;
+    let jobs: Api<TrainingJob> = Api::namespaced(client, "default");
+    let ended = until(&jobs, "bert", State::Completed).await;
+    let restarts = ended.status.unwrap().restarts.unwrap();
+    assert_eq!((restarts.disruption, restarts.application), (1, 0), "a stop of the machine is no failure");
+    jobs.delete("bert", &DeleteParams::default()).await.unwrap();
+    up.signal("-TERM");
+    assert_eq!(up.wait().code, Some(0));
+    let down = bench.run(&["down", "--state", "state"]);
+    assert!(down.code == Some(0) && down.stdout.contains("No control plane runs"), "{down}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_gets_in_without_the_token() {
+    let bench = Bench::new();
+    let up = start(&bench);
+    let path = bench.path().join("state/kubeconfig");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let token = std::fs::read_to_string(bench.path().join("state/token")).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+    assert_eq!(mode & 0o077, 0, "only its owner may read it");
+    std::fs::write(&path, text.replace(token.trim(), "0000")).unwrap();
+    let stranger = client(&bench).await;
+    let jobs: Api<TrainingJob> = Api::all(stranger);
+    match jobs.list(&ListParams::default()).await {
+        Err(kube::Error::Api(status)) => assert_eq!(status.code, 401, "{status:?}"),
+        other => panic!("{other:?}"),
+    }
+    std::fs::write(&path, text).unwrap();
+    let jobs: Api<TrainingJob> = Api::all(client(&bench).await);
+    assert!(
+        jobs.list(&ListParams::default()).await.unwrap().items.iter().all(|job| !job.name_any().is_empty())
+    );
+    drop(up);
+}
+
+#[test]
+fn what_cannot_be_served_is_told() {
+    let bench = Bench::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ended = bench.run(&["up", "--state", "state", "--address", &address]);
+    assert_eq!(ended.code, Some(2), "{ended}");
+    assert!(ended.stderr.contains("--address"), "{ended}");
+    let ended = bench.run(&["up", "--state", "state", "--address", "0.0.0.0:0", "--insecure"]);
+    assert!(ended.code == Some(2) && ended.stderr.contains("loopback"), "{ended}");
+}
+
+#[test]
+fn in_the_background_it_says_where_it_is() {
+    let bench = Bench::new();
+    let up = bench.run(&["up", "-d", "--state", "state", "--address", "127.0.0.1:0"]);
+    assert_eq!(up.code, Some(0), "{up}");
+    assert!(up.stdout.starts_with("export KUBECONFIG="), "{up}");
+    let down = bench.run(&["down", "--state", "state"]);
+    assert!(down.code == Some(0) && down.stdout.contains("has ended"), "{down}");
+}
