@@ -1,4 +1,4 @@
-//! `shim init`: PID 1 of a container. It builds the container's view of the machine, starts the program, passes
+//! PID 1 of a container. It builds the container's view of the machine, starts the program, passes
 //! signals on, reaps orphans, and reports how the program ended.
 //!
 //! When it ends, the kernel ends everything else in its PID namespace. Where there are no namespaces, it does that
@@ -17,15 +17,13 @@ use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpid};
-use rustix::thread::{CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::orders::{Order, Orders, Report, Walls};
 use super::{root, run};
 
 pub(super) fn main(mode: &str) -> Result<ExitCode, String> {
     let walls = Walls::from_word(mode)?;
-    let signals = SigSet::all();
-    signals.thread_block().map_err(|error| format!("blocking signals: {error}"))?;
     if walls == Walls::None {
         // With no namespace that ends with us, being killed would leave the program behind: the end of the socket
         // tells us that the node is gone, and we clean up.
@@ -158,7 +156,6 @@ fn words(error: &io::Error) -> String {
 /// The program gets no right that the user does not have.
 pub(super) fn drop_capabilities() -> Result<(), String> {
     let none = CapabilitySet::empty();
-    clear_ambient_capability_set().map_err(|error| format!("capabilities: {error}"))?;
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
     set_capabilities(None, sets).map_err(|error| format!("capabilities: {error}"))
 }

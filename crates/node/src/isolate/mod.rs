@@ -1,11 +1,11 @@
 //! The walls around a container: a helper process (the shim) that starts the program in namespaces of its own.
 //!
 //! ```text
-//! node ── shim run ── shim init (PID 1 of the container) ── program
+//! node ── shim ── init (PID 1 of the container) ── program
 //! ```
 //!
-//! Code of ours contains no `unsafe`, so nothing can be done between fork and exec; each step that needs another
-//! process is this binary again, with another first argument. `orders` is what they tell each other.
+//! Code of ours contains no `unsafe`, so nothing can be done between fork and exec: what the program must be surrounded
+//! with is done by a process that is this binary again. `orders` is what node and shim tell each other.
 
 pub(crate) mod exec;
 pub(crate) mod init;
@@ -26,11 +26,9 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let mut words = arguments.iter().filter_map(|word| word.to_str());
     let stage = words.next();
     let outcome = match (stage, words.next()) {
-        (Some("run"), Some(mode)) => run::main(mode, &arguments),
-        (Some("init"), Some(mode)) => init::main(mode),
+        (Some("run"), Some(mode)) => run::main(mode),
         (Some("exec"), Some(_)) => exec::main(&arguments[1..]),
-        (Some("probe"), Some(mode)) => probe::main(mode, &arguments),
-        (Some("probe-init"), Some(_)) => probe::init(&arguments[1..]),
+        (Some("probe"), Some(mode)) => probe::main(mode, &arguments[2..]),
         _ => Err("the shim is started by trainyard itself, for each container".to_owned()),
     };
     match outcome {

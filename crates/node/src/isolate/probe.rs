@@ -45,16 +45,11 @@ async fn attempt(shim: &[String], walls: Walls, scratch: &PathBuf) -> Result<(),
 }
 
 pub(super) fn main(mode: &str, arguments: &[OsString]) -> Result<ExitCode, String> {
-    run::leave(Walls::from_word(mode)?)?;
-    let mut init = run::next_stage(arguments, &["probe-init"]);
-    init.args(&arguments[2..]);
-    let status = init.status().map_err(|error| format!("a first process in a PID namespace: {error}"))?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-pub(super) fn init(arguments: &[OsString]) -> Result<ExitCode, String> {
     let scratch = arguments.first().map(PathBuf::from).ok_or("the probe needs a directory")?;
-    root::enter(&Root { scratch, mounts: Vec::new() })?;
-    nix::unistd::sethostname("probe").map_err(|error| format!("setting the host name: {error}"))?;
-    Ok(ExitCode::SUCCESS)
+    run::leave(Walls::from_word(mode)?)?;
+    run::in_child(|| {
+        root::enter(&Root { scratch, mounts: Vec::new() })?;
+        nix::unistd::sethostname("probe").map_err(|error| format!("setting the host name: {error}"))?;
+        Ok(ExitCode::SUCCESS)
+    })
 }

@@ -2,24 +2,20 @@
 //!
 //! It stays as PID 1's parent, because a process cannot enter a PID namespace itself, and ends with it.
 
-use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::AsFd;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal};
-use nix::unistd::{getgid, getuid, setsid};
-use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set, set_capabilities,
-};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{Pid, getgid, getuid, setsid};
 
 use super::init;
 use super::orders::Walls;
 
-pub(super) fn main(mode: &str, arguments: &[OsString]) -> Result<ExitCode, String> {
+pub(super) fn main(mode: &str) -> Result<ExitCode, String> {
     let walls = Walls::from_word(mode)?;
     SigSet::all().thread_block().map_err(|error| format!("blocking signals: {error}"))?;
     // No terminal: Ctrl-C is trainyard's, and what becomes of the containers is for it to decide.
@@ -29,12 +25,30 @@ pub(super) fn main(mode: &str, arguments: &[OsString]) -> Result<ExitCode, Strin
     }
     leave(walls)?;
     die_with_parent()?;
-    let mut init = next_stage(arguments, &["init", mode])
-        .spawn()
-        .map_err(|error| format!("starting the container's first process: {error}"))?;
-    let status =
-        init.wait().map_err(|error| format!("waiting for the container's first process: {error}"))?;
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(125);
+    in_child(|| init::main(mode))
+}
+
+/// Runs this in a child process, which is the first of a new PID namespace, and ends like it.
+///
+/// A fork without another program: that is sound only in a process with one thread, which is made sure of.
+pub(super) fn in_child(child: impl FnOnce() -> Result<ExitCode, String>) -> Result<ExitCode, String> {
+    let threads = fs::read_dir("/proc/self/task").map_or(0, Iterator::count);
+    if threads != 1 {
+        return Err(format!("the shim must have one thread, but has {threads}"));
+    }
+    let pid =
+        match fork::fork().map_err(|error| format!("starting the container's first process: {error}"))? {
+            fork::Fork::Child => return child(),
+            fork::Fork::Parent(pid) => Pid::from_raw(pid),
+        };
+    let code = loop {
+        match waitpid(pid, None) {
+            Ok(WaitStatus::Exited(_, code)) => break code,
+            Ok(WaitStatus::Signaled(_, signal, _)) => break 128 + signal as i32,
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(error) => return Err(format!("waiting for the container's first process: {}", error.desc())),
+        }
+    };
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(125)))
 }
 
@@ -53,19 +67,8 @@ pub(super) fn leave(walls: Walls) -> Result<(), String> {
         map("setgroups", "deny".to_owned())?;
         map("uid_map", format!("{user} {user} 1"))?;
         map("gid_map", format!("{group} {group} 1"))?;
-        keep_mounting()?;
     }
     Ok(())
-}
-
-/// Lets PID 1 keep the right to mount in the new user namespace: a user who is not root there loses it otherwise
-/// when the next program starts.
-fn keep_mounting() -> Result<(), String> {
-    let error = |error: rustix::io::Errno| format!("capabilities in the user namespace: {error}");
-    let CapabilitySets { effective, permitted, inheritable } = capabilities(None).map_err(error)?;
-    let inheritable = inheritable | CapabilitySet::SYS_ADMIN;
-    set_capabilities(None, CapabilitySets { effective, permitted, inheritable }).map_err(error)?;
-    configure_capability_in_ambient_set(CapabilitySet::SYS_ADMIN, true).map_err(error)
 }
 
 /// Asks to be killed with the parent, and makes sure that it is not dead already.
@@ -79,13 +82,4 @@ pub(super) fn die_with_parent() -> Result<(), String> {
         Some(events) if events.contains(PollFlags::POLLHUP) => Err("trainyard is gone".to_owned()),
         _ => Ok(()),
     }
-}
-
-/// This binary again, with what came before the shim's own arguments, and these instead of them.
-pub(super) fn next_stage(arguments: &[OsString], words: &[&str]) -> Command {
-    let all: Vec<OsString> = std::env::args_os().collect();
-    let prefix = all.len().saturating_sub(arguments.len());
-    let mut command = Command::new("/proc/self/exe");
-    command.args(&all[1.min(prefix)..prefix]).args(words.iter().map(OsStr::new));
-    command
 }
