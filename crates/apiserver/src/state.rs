@@ -170,7 +170,8 @@ impl State {
     pub(crate) fn make(&mut self, group: &str, kind: &str, namespace: &str, value: Value) -> Result<()> {
         let Some(kind) = self.kinds.by_kind(group, kind).cloned() else { return Ok(()) };
         let options = crate::write::Options::internal();
-        self.create(&kind, kind.storage(), namespace, value, &options).map(drop)
+        let value = crate::write::NewObject::read(&kind, kind.storage(), namespace, value, &options)?;
+        self.create(&kind, kind.storage(), value, &options).map(drop)
     }
 }
 

@@ -83,9 +83,9 @@ impl Session {
         let config = kubeconfig(&url, Some(&tls), Some("secret"), "default");
         std::fs::write(dir.path().join("config"), config).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let served = server.clone();
+        let same = server.clone();
         tokio::spawn(async move {
-            served.serve(listener, Some(tls), async { drop(stopped.await) }).await.unwrap();
+            same.serve(listener, Some(tls), async { drop(stopped.await) }).await.unwrap();
         });
         let crd = serde_json::to_string(&trainyard_api::crd::training_job()).unwrap();
         std::fs::write(dir.path().join("crd.json"), crd).unwrap();

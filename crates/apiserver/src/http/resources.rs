@@ -17,7 +17,9 @@ use crate::read::watch::{self, WatchOptions};
 use crate::shared::Shared;
 use crate::state::State;
 use crate::store::Object;
-use crate::write::{DeleteOptions, Deleted, Options, Part, Patch, Propagation, Validation, Written};
+use crate::write::{
+    DeleteOptions, Deleted, NewObject, Options, Part, Patch, Propagation, Validation, Written,
+};
 
 /// A request about one kind in one version.
 struct Request<'a> {
@@ -122,10 +124,8 @@ impl Request<'_> {
                 self.form()?;
                 let body = decode::tracked(&self.incoming, &self.kind.kind, &mut options.duplicates)?;
                 let version = self.version()?;
-                self.written(
-                    self.shared
-                        .change(|state| state.create(&self.kind, version, &self.namespace, body, &options)),
-                )
+                let body = NewObject::read(&self.kind, version, &self.namespace, body, &options)?;
+                self.written(self.shared.change(|state| state.create(&self.kind, version, body, &options)))
             }
             Method::DELETE => self.delete_all(),
             _ => Err(ApiError::method_not_allowed()),

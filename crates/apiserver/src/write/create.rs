@@ -16,22 +16,41 @@ const TRIES: usize = 8;
 /// A generated name is its given beginning, cut to this length, and a suffix.
 const LONGEST_STEM: usize = 58;
 
-impl State {
-    /// Creates an object from a request's body.
-    pub(crate) fn create(
-        &mut self,
+/// A body that was found to be an object of its kind, with what is to be said about it.
+pub(crate) struct NewObject {
+    value: Value,
+    warnings: Vec<String>,
+}
+
+impl NewObject {
+    /// Reads a body. Needs nothing of the state, so that others can use it meanwhile.
+    pub(crate) fn read(
         kind: &Kind,
         version: &Version,
         namespace: &str,
         mut body: Value,
         options: &Options,
-    ) -> Result<Written> {
+    ) -> Result<Self> {
         check_type(kind, version, &body)?;
         let warnings = decode(kind, version, &mut body, options).map_err(|wrong| wrong.of(kind, version))?;
         metadata_of(&mut body).remove("managedFields");
         place_in(kind, namespace, &mut body)?;
-        self.admit_namespace(kind, &body)?;
-        let object = self.create_decoded(kind, version, body, options, None)?;
+        Ok(Self { value: body, warnings })
+    }
+}
+
+impl State {
+    /// Creates an object from a body that was read.
+    pub(crate) fn create(
+        &mut self,
+        kind: &Kind,
+        version: &Version,
+        body: NewObject,
+        options: &Options,
+    ) -> Result<Written> {
+        let NewObject { value, warnings } = body;
+        self.admit_namespace(kind, &value)?;
+        let object = self.create_decoded(kind, version, value, options, None)?;
         Ok(Written { warnings, ..object })
     }
 

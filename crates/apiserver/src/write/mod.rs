@@ -21,6 +21,7 @@ use crate::kinds::{Kind, Source, Version, events};
 use crate::state::State;
 use crate::store::Object;
 
+pub(crate) use create::NewObject;
 pub(crate) use delete::{DeleteOptions, Deleted, Propagation, disown};
 pub(crate) use patch::Patch;
 

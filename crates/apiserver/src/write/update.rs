@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use trainyard_objects::FieldError;
 
 use super::{
-    Options, Part, Written, check_type, create::place_in, decode, from_stored, metadata_of, text, to_stored,
+    NewObject, Options, Part, Written, check_type, create::place_in, decode, from_stored, metadata_of, text,
+    to_stored,
 };
 use crate::error::{ApiError, Result};
 use crate::kinds::{Builtin, Kind, Source, Version};
@@ -55,7 +56,8 @@ impl State {
             Ok(live) => live,
             // Some kinds may be put into being.
             Err(_) if part == Part::Main && rules::creates_on_update(kind) => {
-                return self.create(kind, version, namespace, body, options);
+                let body = NewObject::read(kind, version, namespace, body, options)?;
+                return self.create(kind, version, body, options);
             }
             Err(missing) => return Err(missing),
         };
