@@ -86,6 +86,11 @@ impl Side {
     /// The answer without what a server chooses freely.
     fn described(&mut self, answer: &Answer) -> Value {
         let mut body = answer.body().clone();
+        let metadata = &mut body["metadata"];
+        if metadata["deletionTimestamp"].is_string() && metadata["finalizers"].is_null() {
+            // The last words of an object that is gone now; nobody can use their version.
+            metadata["resourceVersion"] = Value::Null;
+        }
         self.neutralize(&mut body);
         if body["kind"] == "Status" {
             body = Self::described_status(&body);
@@ -126,7 +131,7 @@ impl Side {
             Value::Object(map) => {
                 for (key, value) in map.iter_mut() {
                     match key.as_str() {
-                        "uid" | "resourceVersion" => {
+                        "uid" | "resourceVersion" if value.is_string() => {
                             let number = self.names.len();
                             let known = self
                                 .names
@@ -334,7 +339,6 @@ impl Step {
                         "/spec/nested",
                         "/spec/nested/level",
                         "/spec/free",
-                        "/status",
                         "/spec",
                         "/metadata/labels",
                     ],
@@ -415,7 +419,6 @@ fn metadata(random: &mut Random, object: &mut Value) {
             json!([]),
             json!(["example.com/one"]),
             json!(["example.com/one", "example.com/two"]),
-            Value::Null,
         ]);
     }
 }
@@ -497,7 +500,8 @@ fn status(random: &mut Random) -> Value {
     status
 }
 
-/// A spec of which most are valid.
+/// A spec of which most are valid. Where a kube-apiserver contradicts itself there is nothing to compare:
+/// an applied `{}` over a field whose content is given up becomes a null that it then refuses.
 fn spec(random: &mut Random, patch: bool) -> Value {
     let mut spec = Map::new();
     if !patch || random.one_in(2) {
@@ -534,11 +538,8 @@ fn spec(random: &mut Random, patch: bool) -> Value {
         ("atoms", &["[{\"name\":\"x\"}]", "[{\"name\":\"y\",\"value\":\"1\"}]", "[]"]),
         ("labels", &["{\"x\":\"1\"}", "{\"y\":\"2\"}", "{\"x\":\"2\",\"y\":\"2\"}", "{}", "{\"x\":1}"]),
         ("atomicMap", &["{\"x\":\"1\"}", "{\"y\":\"2\"}"]),
-        (
-            "nested",
-            &["{}", "{\"level\":1}", "{\"level\":3,\"deep\":{\"on\":false}}", "{\"deep\":{}}", "null"],
-        ),
-        ("free", &["{\"a\":{\"b\":1}}", "{\"a\":{\"c\":[1,2]}}", "{}", "{\"d\":null}"]),
+        ("nested", &["{\"level\":1}", "{\"level\":3,\"deep\":{\"on\":false}}", "{\"deep\":{}}", "null"]),
+        ("free", &["{\"a\":{\"b\":1}}", "{\"a\":{\"c\":[1,2]}}", "{\"d\":null}"]),
         ("maybe", &["null", "\"x\""]),
         ("window", &["{\"low\":\"1\",\"high\":\"2\"}", "{\"low\":\"3\",\"high\":\"2\"}", "{\"low\":\"1\"}"]),
         ("fixed", &["\"x\"", "\"x\"", "\"x\"", "\"y\""]),

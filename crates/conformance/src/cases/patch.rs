@@ -25,6 +25,8 @@ cases! { "patch":
     "json: what is not a list is refused" => json_not_list,
     "json: more than 10,000 operations are refused" => json_too_many,
     "json: nothing of a patch that fails is kept" => json_atomic,
+    "json: a list where a text or a map belongs is refused" => json_wrong_type,
+    "json: a null where a text belongs is an empty text" => json_null,
     "strategic: containers are merged by name" => strategic_containers,
     "strategic: ports of a service are merged by number" => strategic_ports,
     "strategic: $patch: delete removes an element" => strategic_delete,
@@ -222,6 +224,31 @@ async fn json_atomic(s: Sandbox) {
         json!([{"op": "add", "path": "/data/b", "value": "2"}, {"op": "remove", "path": "/data/zzz"}]);
     s.json_patch("configmaps/a", operations).await.is(422);
     assert_eq!(s.get("configmaps/a").await.is(200).body(), made.body());
+}
+
+async fn json_wrong_type(s: Sandbox) {
+    let made = s.post("configmaps", config_map("a")).await.is(201);
+    for (path, value) in [
+        ("/data", json!([])),
+        ("/data/b", json!([])),
+        ("/data/b", json!({})),
+        ("/metadata/labels", json!("x")),
+    ] {
+        let operations = json!([{"op": "add", "path": path, "value": value}]);
+        s.json_patch("configmaps/a", operations).await.refused_about(
+            422,
+            "Invalid",
+            "patch: Invalid value: ",
+        );
+    }
+    assert_eq!(s.get("configmaps/a").await.is(200).body(), made.body());
+}
+
+async fn json_null(s: Sandbox) {
+    s.post("configmaps", config_map("a")).await.is(201);
+    let operations = json!([{"op": "replace", "path": "/data/a", "value": null}]);
+    let patched = s.json_patch("configmaps/a", operations).await.is(200);
+    assert_eq!(patched.body()["data"], json!({"a": ""}), "{}", patched.text());
 }
 
 /// A pod of two containers, of which an update may change the images.
