@@ -34,18 +34,37 @@ pub(crate) struct Args {
     /// Jobs to create; 0 leaves the load out
     #[arg(long, default_value_t = 1000)]
     jobs: usize,
+    /// Only what needs no cluster: one machine, the embedded control plane
+    #[arg(long)]
+    local: bool,
     /// Failures to react to
     #[arg(long, default_value_t = 100)]
     reactions: usize,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if cfg!(debug_assertions) {
+        // The embedded control plane is measured inside this very process.
+        println!("building with optimizations");
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        let mut again = cargo(&["run", "--release", "--quiet", "--package", "xtask", "--"]);
+        let status = again.args(words).status()?;
+        if !status.success() {
+            bail!("the bench failed");
+        }
+        return Ok(());
+    }
     println!("building the release binary");
     let built = cargo(&["build", "--release", "--quiet", "--package", "trainyard"]).status()?;
     if !built.success() {
         bail!("the release build failed");
     }
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(measure(args))
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
+        if !args.local {
+            measure(args).await?;
+        }
+        crate::local::measure(args.jobs).await
+    })
 }
 
 async fn measure(args: &Args) -> anyhow::Result<()> {
@@ -121,7 +140,7 @@ async fn load(cluster: &TestCluster, client: &Client, args: &Args) -> anyhow::Re
     Ok(())
 }
 
-fn training_job(namespace: &str, name: &str, backoff_limit: i32) -> TrainingJob {
+pub(crate) fn training_job(namespace: &str, name: &str, backoff_limit: i32) -> TrainingJob {
     let value = json!({
         "apiVersion": "ml.example.com/v1",
         "kind": "TrainingJob",

@@ -4,6 +4,7 @@ mod bench;
 mod cluster;
 mod demo;
 mod licences;
+mod local;
 mod manifests;
 mod test;
 

@@ -12,10 +12,18 @@ pub(crate) struct Args {
     /// Also run the tests on a real Kubernetes (the first time, its parts are built from Go modules: some minutes)
     #[arg(long)]
     cluster: bool,
-    /// Only the tests: no formatting, lints, licences or generated files
+    /// Only the tests: no formatting, lints, licences or generated files. With --cluster, only those that need one
     #[arg(long)]
     only_tests: bool,
 }
+
+/// The test programs that do more when there is a real Kubernetes.
+const CLUSTER_TESTS: [(&str, &[&str]); 4] = [
+    ("trainyard", &["cluster"]),
+    ("trainyard-apiserver", &["kubectl"]),
+    ("trainyard-conformance", &["real", "differential"]),
+    ("trainyard-testcluster", &["control_plane", "hollow"]),
+];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if !args.only_tests {
@@ -34,11 +42,30 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         println!("== skipped: tests on a real Kubernetes (cargo xtask test --cluster runs them)");
     }
-    let mut tests = cargo(&["test", "--workspace", "--quiet"]);
+    let mut tests = cargo(&["test", "--quiet"]);
     if args.cluster {
         tests.env(trainyard_testcluster::ENABLE, "1");
     }
-    step("tests", &mut tests)
+    if args.cluster && args.only_tests {
+        for (package, programs) in CLUSTER_TESTS {
+            tests.args(["--package", package]);
+            tests.args(programs.iter().flat_map(|program| ["--test", program]));
+        }
+        return step("tests on a real Kubernetes", &mut tests);
+    }
+    step("tests", tests.arg("--workspace"))?;
+    examples()
+}
+
+/// The example that needs nothing but Python has tests of its own.
+fn examples() -> anyhow::Result<()> {
+    let python = Command::new("python3").arg("--version").output();
+    if !python.is_ok_and(|output| output.status.success()) {
+        println!("== skipped: the tests of examples/digits (there is no python3)");
+        return Ok(());
+    }
+    let test = manifests::root().join("examples/digits/test_train.py");
+    step("examples", Command::new("python3").arg(test))
 }
 
 fn step(what: &str, command: &mut Command) -> anyhow::Result<()> {

@@ -80,6 +80,10 @@ pub struct Problem {
 }
 
 impl Problem {
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
     pub fn error(path: FieldPath, message: impl Into<String>) -> Self {
         Self { path, message: message.into(), severity: Severity::Error }
     }
