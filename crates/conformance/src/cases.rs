@@ -10,6 +10,7 @@ mod cluster;
 mod concurrent;
 mod create;
 mod custom;
+mod definitions;
 mod delete;
 mod discovery;
 mod patch;
@@ -52,6 +53,7 @@ pub fn all() -> impl Iterator<Item = Case> {
         watch::CASES,
         delete::CASES,
         custom::CASES,
+        definitions::CASES,
         discovery::CASES,
         cluster::CASES,
         concurrent::CASES,

@@ -86,6 +86,10 @@ impl Side {
     /// The answer without what a server chooses freely.
     fn described(&mut self, answer: &Answer) -> Value {
         let mut body = answer.body().clone();
+        if body["items"].is_array() {
+            // The version of a list counts the writes of everybody, and so does its continue token.
+            body["metadata"] = json!({"remainingItemCount": body["metadata"]["remainingItemCount"]});
+        }
         let metadata = &mut body["metadata"];
         if metadata["deletionTimestamp"].is_string() && metadata["finalizers"].is_null() {
             // The last words of an object that is gone now; nobody can use their version.
@@ -255,6 +259,24 @@ impl Step {
     }
 
     fn any(random: &mut Random) -> Self {
+        if random.one_in(12) {
+            let collection = random.pick(&["configmaps", WIDGETS, "conformance.example.com/v1beta1/widgets"]);
+            let query =
+                random.pick(&["x", "!x", "x=1", "x!=1", "x in (1,2),y", "y notin (1)", "x=1,", "x in 1"]);
+            let field = random.pick(&[
+                "",
+                "&fieldSelector=metadata.name!=a,metadata.name!=kube-root-ca.crt",
+                "&limit=1",
+            ]);
+            // Not the config map that a controller puts into every namespace.
+            let others = if collection == "configmaps" && !field.contains("root") {
+                "&fieldSelector=metadata.name!=kube-root-ca.crt"
+            } else {
+                ""
+            };
+            let path = format!("{collection}?labelSelector={query}{field}{others}");
+            return Self::new(Method::GET, path, "application/json", Value::Null);
+        }
         let name = random.pick(&["a", "b"]);
         if random.one_in(3) { Self::on_config_map(random, name) } else { Self::on_widget(random, name) }
     }
