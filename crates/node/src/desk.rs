@@ -15,7 +15,8 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::fit::{self, Amounts, Candidate, Capacity, Gang, Verdict};
+use crate::book::{Book, Entry, Held, State};
+use crate::fit::{self, Amounts, Candidate, Capacity, Verdict};
 use crate::names::{self, Host, Selected};
 use crate::notices::Voice;
 use crate::pod::{self, Assignment, News, Outcome};
@@ -55,8 +56,7 @@ pub(crate) struct Desk {
     shared: Arc<Shared>,
     messages: mpsc::UnboundedSender<Message>,
     capacity: Capacity,
-    pods: BTreeMap<String, Entry>,
-    /// The order in which pods came.
+    pods: Book,
     next_number: u64,
     claims: BTreeMap<(String, String), Option<PathBuf>>,
     services: BTreeMap<(String, String), Selected>,
@@ -70,34 +70,10 @@ pub(crate) struct Desk {
     unseen: Option<BTreeSet<String>>,
     /// Whether what a predecessor left has been cleared away.
     cleared: bool,
+    /// Whether something has changed for those that wait.
+    look_again: bool,
     stopping: Option<Duration>,
     waiting_for_end: Vec<oneshot::Sender<()>>,
-}
-
-struct Entry {
-    pod: Arc<Pod>,
-    number: u64,
-    state: State,
-}
-
-enum State {
-    /// It waits for room; what its condition says.
-    Waits {
-        said: Option<String>,
-    },
-    Runs(Held),
-    /// It has ended.
-    Done,
-}
-
-/// What a running pod has.
-struct Held {
-    task: mpsc::UnboundedSender<News>,
-    requests: Amounts,
-    host: Host,
-    address: u16,
-    gpus: Vec<u32>,
-    holder: String,
 }
 
 /// Addresses in 127.77.0.0/16. They begin somewhere, so that two nodes on one machine seldom meet.
@@ -135,7 +111,7 @@ impl Desk {
         let seed = std::process::id().wrapping_mul(2_654_435_761) >> 16;
         Self {
             capacity,
-            pods: BTreeMap::new(),
+            pods: Book::default(),
             next_number: 0,
             claims: BTreeMap::new(),
             services: BTreeMap::new(),
@@ -146,6 +122,7 @@ impl Desk {
             stale_names: BTreeSet::new(),
             unseen: None,
             cleared: false,
+            look_again: false,
             stopping: None,
             waiting_for_end: Vec::new(),
             shared,
@@ -162,9 +139,7 @@ impl Desk {
             }
             self.admit();
             self.write_names();
-            if self.stopping.is_some()
-                && !self.pods.values().any(|entry| matches!(entry.state, State::Runs(_)))
-            {
+            if self.stopping.is_some() && self.pods.running().next().is_none() {
                 for done in self.waiting_for_end.drain(..) {
                     let _ = done.send(());
                 }
@@ -176,7 +151,7 @@ impl Desk {
         match message {
             Message::Pod(pod) => self.pod(*pod),
             Message::PodGone(pod) => self.pod_gone(&pod.metadata.uid.unwrap_or_default()),
-            Message::PodListBegins => self.unseen = Some(self.pods.keys().cloned().collect()),
+            Message::PodListBegins => self.unseen = Some(self.pods.uids()),
             Message::PodListEnds => {
                 for uid in self.unseen.take().unwrap_or_default() {
                     self.pod_gone(&uid);
@@ -188,6 +163,7 @@ impl Desk {
                 self.claims.remove(&key(&claim.metadata));
             }
             Message::ClaimReady { key, path } => {
+                self.look_again = true;
                 self.claims.insert(key, Some(path));
             }
             Message::Service(service) => self.service(&service),
@@ -220,14 +196,17 @@ impl Desk {
         let phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
         let over = matches!(phase.as_str(), "Succeeded" | "Failed");
         let leaving = pod.metadata.deletion_timestamp.is_some();
-        if let Some(entry) = self.pods.get_mut(&uid) {
+        if let Some(entry) = self.pods.get(&uid) {
             let pod = Arc::new(pod);
             match &entry.state {
                 State::Runs(held) => {
-                    entry.pod = pod.clone();
-                    let _ = held.task.send(News::Changed(pod));
+                    let _ = held.task.send(News::Changed(pod.clone()));
+                    self.pods.set_pod(&uid, pod);
                 }
-                State::Waits { .. } => entry.pod = pod,
+                State::Waits { .. } => {
+                    self.look_again = true;
+                    self.pods.set_pod(&uid, pod);
+                }
                 State::Done if leaving => self.remove(pod),
                 State::Done => {}
             }
@@ -245,6 +224,7 @@ impl Desk {
         }
         let entry = Entry { pod: Arc::new(pod), number, state: State::Waits { said: None } };
         self.pods.insert(uid.clone(), entry);
+        self.look_again = true;
         if bound_here {
             self.start(&uid, false, lost);
         }
@@ -282,22 +262,22 @@ impl Desk {
         }
         let directory = self.shared.config.state_dir.join("pods");
         for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-            if let Some(uid) = entry.file_name().to_str().filter(|uid| !self.pods.contains_key(*uid)) {
+            if let Some(uid) = entry.file_name().to_str().filter(|uid| self.pods.get(uid).is_none()) {
                 self.clear_away(uid);
             }
         }
     }
 
     fn ended(&mut self, uid: &str, outcome: Outcome) {
-        let Some(entry) = self.pods.get_mut(uid) else { return };
-        let State::Runs(held) = std::mem::replace(&mut entry.state, State::Done) else { return };
-        let pod = std::mem::replace(&mut entry.pod, Arc::new(Pod::default()));
-        entry.pod = Arc::new(slim(&pod));
+        let Some(entry) = self.pods.get(uid) else { return };
+        let pod = entry.pod.clone();
+        let Some(State::Runs(held)) = self.pods.set_state(uid, State::Done) else { return };
+        self.pods.set_pod(uid, Arc::new(slim(&pod)));
+        self.look_again = true;
         self.stale_names.insert(held.host.namespace.clone());
         self.addresses.used.remove(&held.address);
         self.free_gpus.extend(held.gpus);
-        let holds = |entry: &Entry| matches!(&entry.state, State::Runs(other) if other.holder == held.holder);
-        if !self.pods.values().any(holds) {
+        if !self.pods.running().any(|other| other.holder == held.holder) {
             self.ports.release(&held.holder);
         }
         match outcome {
@@ -314,23 +294,17 @@ impl Desk {
     fn stop(&mut self, grace: Duration, done: oneshot::Sender<()>) {
         self.stopping = Some(grace);
         self.waiting_for_end.push(done);
-        for entry in self.pods.values() {
-            if let State::Runs(held) = &entry.state {
-                let _ = held.task.send(News::NodeStops(grace));
-            }
+        for held in self.pods.running() {
+            let _ = held.task.send(News::NodeStops(grace));
         }
     }
 
     /// Starts the pods that can start now, and says of the others why not.
     fn admit(&mut self) {
-        if self.stopping.is_some() || self.unseen.is_some() {
+        if self.stopping.is_some() || self.unseen.is_some() || !std::mem::take(&mut self.look_again) {
             return;
         }
-        let mut waiting: Vec<&Entry> =
-            self.pods.values().filter(|entry| matches!(entry.state, State::Waits { .. })).collect();
-        if waiting.is_empty() {
-            return;
-        }
+        let mut waiting: Vec<&Entry> = self.pods.waiting().collect();
         waiting.retain(|entry| {
             let gated = entry.pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
             gated.is_none_or(Vec::is_empty) && entry.pod.metadata.deletion_timestamp.is_none()
@@ -343,19 +317,8 @@ impl Desk {
             .iter()
             .map(|entry| Candidate { pod: &entry.pod, claims: self.missing_claim(&entry.pod) })
             .collect();
-        let running: Vec<Amounts> = self
-            .pods
-            .values()
-            .filter_map(|entry| match &entry.state {
-                State::Runs(held) => Some(held.requests.clone()),
-                State::Waits { .. } | State::Done => None,
-            })
-            .collect();
-        let mut gangs: BTreeMap<Gang, usize> = BTreeMap::new();
-        for gang in self.pods.values().filter_map(|entry| fit::gang(&entry.pod)) {
-            *gangs.entry(gang).or_default() += 1;
-        }
-        let verdicts = fit::admit(&self.capacity, &running, &candidates, &gangs);
+        let running: Vec<Amounts> = self.pods.running().map(|held| held.requests.clone()).collect();
+        let verdicts = fit::admit(&self.capacity, &running, &candidates, self.pods.gangs());
         let uids: Vec<String> =
             waiting.iter().map(|entry| entry.pod.metadata.uid.clone().unwrap_or_default()).collect();
         let mut starting = Vec::new();
@@ -381,13 +344,12 @@ impl Desk {
     }
 
     fn say_unschedulable(&mut self, uid: &str, message: String) {
-        let Some(entry) = self.pods.get_mut(uid) else { return };
-        let State::Waits { said } = &mut entry.state else { return };
-        if said.as_ref() == Some(&message) {
+        let Some(entry) = self.pods.get(uid) else { return };
+        if !matches!(&entry.state, State::Waits { said } if said.as_ref() != Some(&message)) {
             return;
         }
-        *said = Some(message.clone());
         let pod = entry.pod.clone();
+        self.pods.set_state(uid, State::Waits { said: Some(message.clone()) });
         self.shared.notices.warning(&pod, Voice::Scheduler, "FailedScheduling", message.clone());
         let client = self.shared.client.clone();
         tokio::spawn(async move {
@@ -450,8 +412,7 @@ impl Desk {
         let host = Host::of(&pod, &Addresses::text(address));
         self.stale_names.insert(host.namespace.clone());
         let (task, news) = mpsc::unbounded_channel();
-        let entry = self.pods.get_mut(uid)?;
-        entry.state = State::Runs(Held { task, requests, host, address, gpus, holder });
+        self.pods.set_state(uid, State::Runs(Held { task, requests, host, address, gpus, holder }));
         Some(news)
     }
 
@@ -486,12 +447,8 @@ impl Desk {
         if ports.is_empty() && !without_names {
             return Rewrites::default();
         }
-        let all = self.pods.values().filter_map(|entry| match &entry.state {
-            State::Runs(other) => Some(other),
-            State::Waits { .. } | State::Done => None,
-        });
         let (mut names, mut addresses) = (Vec::new(), Vec::new());
-        for other in all {
+        for other in self.pods.running() {
             let own = other.host.names(namespace);
             if other.holder == held.holder {
                 names.extend(own.clone());
@@ -523,6 +480,7 @@ impl Desk {
             None => None,
         };
         self.claims.insert(key.clone(), ready.clone());
+        self.look_again = true;
         tokio::spawn(async move {
             let path = match ready {
                 Some(path) => path,
@@ -557,11 +515,7 @@ impl Desk {
 
     /// All namespaces may refer to a service by its long name.
     fn names_changed(&mut self) {
-        let running = self.pods.values().filter_map(|entry| match &entry.state {
-            State::Runs(held) => Some(held.host.namespace.clone()),
-            State::Waits { .. } | State::Done => None,
-        });
-        self.stale_names.extend(running);
+        self.stale_names.extend(self.pods.running().map(|held| held.host.namespace.clone()));
     }
 
     /// Writes the hosts files that are not up to date.
@@ -569,14 +523,7 @@ impl Desk {
         if self.stale_names.is_empty() || self.shared.walls == crate::isolate::orders::Walls::None {
             return;
         }
-        let hosts: Vec<Host> = self
-            .pods
-            .values()
-            .filter_map(|entry| match &entry.state {
-                State::Runs(held) => Some(held.host.clone()),
-                State::Waits { .. } | State::Done => None,
-            })
-            .collect();
+        let hosts: Vec<Host> = self.pods.running().map(|held| held.host.clone()).collect();
         let services: Vec<Selected> = self.services.values().cloned().collect();
         for namespace in std::mem::take(&mut self.stale_names) {
             let text = names::hosts_file(&self.machine_hosts, &namespace, &hosts, &services);

@@ -7,6 +7,7 @@
 //! What differs from a cluster: images are not pulled (the command runs on this machine, as the user who started
 //! trainyard, whatever `securityContext` says), the network is the machine's, and claims are directories.
 
+mod book;
 mod cgroup;
 mod claims;
 mod config;

@@ -56,6 +56,11 @@ impl Notices {
         self.said.lock().unwrap_or_else(PoisonError::into_inner).insert(what)
     }
 
+    /// A pod is gone: what was said about it need not be remembered.
+    pub(crate) fn forget(&self, uid: &str) {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).retain(|what| !what.contains(uid));
+    }
+
     fn send(&self, pod: &Pod, voice: Voice, kind: &str, reason: &str, message: String) {
         let now = Timestamp::now();
         let number = self.number.fetch_add(1, Ordering::Relaxed);

@@ -103,6 +103,7 @@ impl Shared {
     /// Forgets the containers of a pod, and removes what it had on this machine.
     pub(crate) fn remove_pod(&self, uid: &str) {
         self.containers().retain(|(owner, _), _| owner != uid);
+        self.notices.forget(uid);
         let _ = std::fs::remove_dir_all(self.pod_dir(uid));
         let _ = std::fs::remove_dir_all(self.memory_dir.join(uid));
     }

@@ -34,6 +34,8 @@ const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 /// How long to wait before something that did not work is tried again.
 const RETRY: Duration = Duration::from_secs(5);
+/// A container that failed a probe and does not end is killed, and looked at again after this time.
+const KILL_AGAIN: Duration = Duration::from_millis(200);
 /// What a pod gets to end in, if it does not say.
 const GRACE: i64 = 30;
 
@@ -151,6 +153,8 @@ enum Farewell {
 #[derive(Clone, Copy, Debug)]
 struct Stopping {
     deadline: Instant,
+    /// The deadline has passed, and who still ran was killed.
+    killed: bool,
     /// The object is to be removed afterwards.
     remove: bool,
     gone: bool,
@@ -312,6 +316,9 @@ impl Task {
     /// Tells the containers to end: first all but the sidecars, then these, and at the deadline whoever is left.
     async fn advance_stop(&mut self, stopping: Stopping) {
         let late = Instant::now() >= stopping.deadline;
+        if let Some(stopping) = &mut self.stopping {
+            stopping.killed = late;
+        }
         let others_run = self.stories.iter().any(|story| story.role != Role::Sidecar && story.is_running());
         for index in 0..self.runs.len() {
             let is_sidecar = self.stories[index].role == Role::Sidecar;
@@ -475,8 +482,11 @@ impl Task {
     /// From now on the pod ends. An earlier deadline stays.
     fn stop(&mut self, grace: Duration, remove: bool, gone: bool) {
         let deadline = Instant::now() + grace;
-        let stopping = self.stopping.get_or_insert(Stopping { deadline, remove, gone });
-        stopping.deadline = stopping.deadline.min(deadline);
+        let stopping = self.stopping.get_or_insert(Stopping { deadline, killed: false, remove, gone });
+        if deadline < stopping.deadline {
+            stopping.deadline = deadline;
+            stopping.killed = false;
+        }
         stopping.remove |= remove;
         stopping.gone |= gone;
     }
@@ -503,16 +513,17 @@ impl Task {
             // The clock counts whole seconds: a moment later the deadline has surely passed.
             now + Duration::from_secs(u64::try_from(left).unwrap_or_default()) + Duration::from_millis(50)
         });
-        let kill = self.stopping.map(|stopping| stopping.deadline).filter(|deadline| *deadline > now);
         // A program that cannot be killed is asked again from time to time.
-        let kill_again = self.stopping.filter(|stopping| stopping.deadline <= now).map(|_| now + RETRY);
-        let restart = self.restarts.iter().filter_map(restart::Backoff::due).filter(|due| *due > now).min();
-        let unhealthy =
-            self.kill.iter().map(|(_, deadline)| *deadline).filter(|deadline| *deadline > now).min();
-        [self.again, self.report_again, active, kill, kill_again, restart, unhealthy]
-            .into_iter()
-            .flatten()
-            .min()
+        let kill =
+            self.stopping.map(|stopping| if stopping.killed { now + RETRY } else { stopping.deadline });
+        let unhealthy = self.kill.iter().map(|(_, deadline)| (*deadline).max(now + KILL_AGAIN)).min();
+        let waits = |index: &usize| {
+            matches!(self.stories[*index].now, Now::Waiting { reason: "CrashLoopBackOff", .. })
+                && self.stopping.is_none()
+        };
+        let restart =
+            (0..self.stories.len()).filter(waits).filter_map(|index| self.restarts[index].due()).min();
+        [self.again, self.report_again, active, kill, restart, unhealthy].into_iter().flatten().min()
     }
 
     fn spec(&self, index: usize) -> Option<Container> {

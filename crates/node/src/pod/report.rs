@@ -57,7 +57,10 @@ impl Task {
                 // Another scheduler may have been faster, and may have chosen this node, too.
                 Err(kube::Error::Api(error)) if error.code == 409 => return self.is_bound_here().await,
                 Err(kube::Error::Api(error)) if (400..500).contains(&error.code) && error.code != 429 => {
-                    tracing::debug!(pod = self.name(), "was not bound: {}", error.message);
+                    // 404: it was deleted meanwhile.
+                    if error.code != 404 {
+                        tracing::warn!(pod = self.name(), "was not bound: {}", error.message);
+                    }
                     return false;
                 }
                 Err(error) => {
