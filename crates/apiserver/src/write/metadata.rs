@@ -74,17 +74,6 @@ pub(crate) fn prune(metadata: &mut Value) -> Result<Vec<String>, String> {
             }
         }
     }
-    for key in ["labels", "annotations", "finalizers", "ownerReferences", "managedFields"] {
-        let empty = match fields.get(key) {
-            Some(Value::Object(entries)) => entries.is_empty(),
-            // An empty list of managed fields is an order to forget them.
-            Some(Value::Array(items)) => items.is_empty() && key != "managedFields",
-            _ => false,
-        };
-        if empty {
-            fields.remove(key);
-        }
-    }
     if let Some(Value::Array(owners)) = fields.get_mut("ownerReferences") {
         for (index, owner) in owners.iter_mut().enumerate() {
             let path = format!("metadata.ownerReferences[{index}]");
@@ -101,6 +90,21 @@ pub(crate) fn prune(metadata: &mut Value) -> Result<Vec<String>, String> {
         }
     }
     Ok(unknown)
+}
+
+/// Leaves out empty lists and maps.
+pub(crate) fn without_empties(fields: &mut Map<String, Value>) {
+    for key in ["labels", "annotations", "finalizers", "ownerReferences", "managedFields"] {
+        let empty = match fields.get(key) {
+            Some(Value::Object(entries)) => entries.is_empty(),
+            // An empty list of managed fields is an order to forget them.
+            Some(Value::Array(items)) => items.is_empty() && key != "managedFields",
+            _ => false,
+        };
+        if empty {
+            fields.remove(key);
+        }
+    }
 }
 
 fn mismatch(path: &str, value: &Value, wanted: &str) -> String {

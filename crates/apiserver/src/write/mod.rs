@@ -158,8 +158,21 @@ impl Undecodable {
     }
 }
 
-/// Brings a body into the form that is worked on: no unknown fields, types as they must be. Returns warnings.
+/// Brings a body into the form that is worked on: no unknown fields, types as they must be, nothing that is empty and
+/// would be left out. Returns warnings.
 fn decode(
+    kind: &Kind,
+    version: &Version,
+    body: &mut Value,
+    options: &Options,
+) -> Result<Vec<String>, Undecodable> {
+    let warnings = decode_as_given(kind, version, body, options)?;
+    without_empties(kind, body);
+    Ok(warnings)
+}
+
+/// The same, but what is empty stays: who applies it owns it.
+fn decode_as_given(
     kind: &Kind,
     version: &Version,
     body: &mut Value,
@@ -171,8 +184,13 @@ fn decode(
     let mut metadata = fields.remove("metadata").unwrap_or_else(|| Value::Object(Map::new()));
     let mut unknown = metadata::prune(&mut metadata).map_err(Undecodable)?;
     if kind.source != Source::Custom {
-        // In Go, null is the same as nothing; an empty list or map is left out. (A schema may well have one.)
-        without_nulls(body, !kind.is(crate::kinds::Builtin::Definition));
+        // In Go, null is the same as nothing, and among texts it is an empty one.
+        for key in ["data", "stringData"] {
+            if let Some(texts) = body.get_mut(key).and_then(Value::as_object_mut) {
+                texts.values_mut().filter(|value| value.is_null()).for_each(|value| *value = "".into());
+            }
+        }
+        without_nulls(body);
     }
     if let Some(schema) = version.checks.schema() {
         unknown.extend(schema.prune(body));
@@ -217,23 +235,54 @@ fn unmarshal(kind: &str, error: &FieldError) -> String {
     format!("json: cannot unmarshal {found} into Go struct field {kind}.{} of type {wanted}", error.path)
 }
 
+fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(without_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_nulls),
+        _ => {}
+    }
+}
+
 /// Maps that are left out when they are empty; an empty object elsewhere (`emptyDir: {}`) says something.
 const MAPS: [&str; 7] =
     ["data", "binaryData", "stringData", "nodeSelector", "limits", "requests", "selector"];
 
-fn without_nulls(value: &mut Value, empty_too: bool) {
+/// Leaves out what Go would: empty lists and maps of the metadata and of built-in kinds. (The schema of a definition
+/// may well have an empty one.)
+fn without_empties(kind: &Kind, value: &mut Value) {
+    metadata::without_empties(metadata_of(value));
+    if kind.source == Source::Custom || kind.is(crate::kinds::Builtin::Definition) {
+        return;
+    }
+    for (key, field) in value.as_object_mut().into_iter().flatten() {
+        if key != "metadata" {
+            inner_empties(field);
+        }
+    }
+    if let Some(fields) = value.as_object_mut() {
+        fields.retain(|key, value| !is_left_out(key, value));
+    }
+}
+
+fn inner_empties(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|key, value| match value {
-                Value::Null => false,
-                Value::Array(items) => !(empty_too && items.is_empty()),
-                Value::Object(entries) => !(empty_too && entries.is_empty() && MAPS.contains(&key.as_str())),
-                _ => true,
-            });
-            fields.values_mut().for_each(|value| without_nulls(value, empty_too));
+            fields.retain(|key, value| !is_left_out(key, value));
+            fields.values_mut().for_each(inner_empties);
         }
-        Value::Array(items) => items.iter_mut().for_each(|value| without_nulls(value, empty_too)),
+        Value::Array(items) => items.iter_mut().for_each(inner_empties),
         _ => {}
+    }
+}
+
+fn is_left_out(key: &str, value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(entries) => entries.is_empty() && MAPS.contains(&key),
+        _ => false,
     }
 }
 

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use trainyard_objects::{ApplyError, FieldError, Manager, PatchError, apply, patch};
 
 use super::{
-    Options, Part, Undecodable, Validation, Written, check_type, create::place_in, decode, from_stored,
-    metadata_of, text,
+    Options, Part, Undecodable, Validation, Written, check_type, create::place_in, decode, decode_as_given,
+    from_stored, metadata_of, text,
 };
 use crate::clock::seconds;
 use crate::error::{ApiError, Result};
@@ -112,7 +112,8 @@ impl State {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
         let warnings =
-            decode(kind, version, &mut intent, options).map_err(|wrong| wrong.of(kind, version))?;
+            decode_as_given(kind, version, &mut intent, options).map_err(|wrong| wrong.of(kind, version))?;
+        check_intent(kind, version, namespace, name, &intent, &warnings)?;
         let given = text(&intent, "/metadata/name");
         if !given.is_empty() && given != name {
             return Err(ApiError::bad_request(format!(
@@ -149,6 +150,7 @@ impl State {
         mut merged: Value,
         options: &Options,
     ) -> Result<Written> {
+        super::without_empties(kind, &mut merged);
         let managed = metadata_of(&mut merged).remove("managedFields").unwrap_or_else(|| json!([]));
         if let Some(live) = live {
             return self.replace(kind, version, &live, part, merged, options, Some(managed));
@@ -179,6 +181,11 @@ impl State {
             value
         });
         let mut intent = intent.clone();
+        // A status that is not applied here must still be one that could be.
+        if part == Part::Main && version.has_status && intent.get("status").is_some() {
+            apply(None, &intent, &manager, true, version.checks.shape())
+                .map_err(|error| refused(kind, text(&intent, "/metadata/name"), error))?;
+        }
         // What a subresource does not change is not applied through it either.
         restrict(kind, version, part, &mut intent);
         let resource_version = metadata_of(&mut intent).remove("resourceVersion");
@@ -189,6 +196,45 @@ impl State {
         }
         Ok(merged)
     }
+}
+
+/// What only an apply is refused for: fields that are not there, and nulls that are not allowed.
+fn check_intent(
+    kind: &Kind,
+    version: &Version,
+    namespace: &str,
+    name: &str,
+    intent: &Value,
+    warnings: &[String],
+) -> Result<()> {
+    let unknown =
+        warnings.iter().find_map(|warning| warning.strip_prefix("unknown field \"")?.strip_suffix('"'));
+    if let Some(path) = unknown {
+        return Err(ApiError::bad_request(format!(
+            "failed to create typed patch object ({namespace}/{name}; {}, Kind={}): .{path}: field not declared in schema",
+            version.api_version, kind.kind
+        )));
+    }
+    if kind.source == Source::Custom
+        && let Some(schema) = version.checks.schema()
+    {
+        let mut whole = intent.clone();
+        schema.default(&mut whole);
+        // Where there is a default, a null stands for it.
+        let is_filled = |path: &str| {
+            let found = path.split('.').try_fold(&whole, |value, key| value.get(key));
+            found.is_some_and(|value| !value.is_null())
+        };
+        let nulls: Vec<FieldError> = schema
+            .validate(intent, None)
+            .into_iter()
+            .filter(|error| error.detail.ends_with("\"null\"") && !is_filled(&error.path))
+            .collect();
+        if !nulls.is_empty() {
+            return Err(ApiError::invalid(&kind.group, &kind.kind, name, &nulls));
+        }
+    }
+    Ok(())
 }
 
 fn restrict(kind: &Kind, version: &Version, part: Part, intent: &mut Value) {
