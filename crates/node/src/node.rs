@@ -73,8 +73,11 @@ pub struct Node {
 
 impl Node {
     /// Registers this machine with the API server and begins to run its pods.
-    pub async fn start(client: kube::Client, config: Config) -> Result<Self, StartError> {
+    pub async fn start(client: kube::Client, mut config: Config) -> Result<Self, StartError> {
         let lock = lock(&config.state_dir)?;
+        // Paths are used by processes that may stand somewhere else.
+        config.state_dir = std::path::absolute(&config.state_dir).unwrap_or(config.state_dir);
+        config.working_dir = std::path::absolute(&config.working_dir).unwrap_or(config.working_dir);
         allow_many_files();
         let state = |source| StartError::State { path: config.state_dir.clone(), source };
         let scratch = config.state_dir.join("root");

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Request;
+use kube::{Api, Resource};
+use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -136,8 +138,18 @@ impl Task {
 
     async fn write(&self, status: &PodStatus) -> Written {
         let patch = json!({"metadata": {"uid": self.uid}, "status": status});
-        let written =
-            self.api().patch_status(self.name(), &PatchParams::default(), &Patch::Merge(patch)).await;
+        let namespace = self.pod.metadata.namespace.as_deref();
+        let request = Request::new(Pod::url_path(&(), namespace)).patch_subresource(
+            "status",
+            self.name(),
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        );
+        let written = match request {
+            // The answer is the whole pod, which the watch brings anyway: it is not built a second time.
+            Ok(request) => self.shared.client.request::<IgnoredAny>(request).await,
+            Err(error) => Err(kube::Error::BuildRequest(error)),
+        };
         match written {
             Ok(_) => Written::Yes,
             Err(kube::Error::Api(error)) if error.code == 404 || error.code == 409 => Written::Gone,
