@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use trainyard_objects::{ApplyError, FieldError, Manager, PatchError, apply, patch};
 
 use super::{
-    Options, Part, Undecodable, Validation, Written, check_type, create::place_in, decode, decode_as_given,
-    from_stored, metadata_of, text,
+    Options, Part, Undecodable, Written, check_type, create::place_in, decode, decode_as_given, from_stored,
+    metadata_of, text,
 };
 use crate::clock::seconds;
 use crate::error::{ApiError, Result};
@@ -62,8 +62,10 @@ impl State {
         // Patches of a whole object may leave its type and its identity alone, but not change them.
         check_type(kind, version, &new)
             .map_err(|error| Undecodable(error.message().to_owned()).of_patch(&new))?;
-        let patched = if options.validation == Validation::Ignore { Value::Null } else { new.clone() };
-        let warnings = decode(kind, version, &mut new, options).map_err(|wrong| wrong.of_patch(&patched))?;
+        let warnings = decode(kind, version, &mut new, options).map_err(|wrong| {
+            // The patch was applied once already; its refusal shows what came of it.
+            wrong.of_patch(&patched(kind, version, how, &current, change).unwrap_or_default())
+        })?;
         let uid = text(&new, "/metadata/uid");
         if !uid.is_empty() && *uid != *live.facts.uid {
             let error = FieldError::invalid("metadata.uid", uid, "field is immutable");
@@ -80,7 +82,7 @@ impl State {
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
-        let written = self.replace(kind, version, &live, part, new, options, None)?;
+        let written = self.replace_known(kind, version, (&live, current), part, new, options, None)?;
         Ok(Written { warnings, ..written })
     }
 

@@ -77,12 +77,27 @@ impl State {
         version: &Version,
         live: &Arc<Object>,
         part: Part,
-        mut new: Value,
+        new: Value,
         options: &Options,
         managed: Option<Value>,
     ) -> Result<Written> {
         let mut old = live.value();
         from_stored(kind, version, &mut old);
+        self.replace_known(kind, version, (live, old), part, new, options, managed)
+    }
+
+    /// The same, for those who have read `live` already.
+    #[expect(clippy::too_many_arguments, reason = "each is a thing of its own, and there are two callers")]
+    pub(super) fn replace_known(
+        &mut self,
+        kind: &Kind,
+        version: &Version,
+        (live, old): (&Arc<Object>, Value),
+        part: Part,
+        mut new: Value,
+        options: &Options,
+        managed: Option<Value>,
+    ) -> Result<Written> {
         check_preconditions(kind, live, &new)?;
         keep_ours(&mut new, &old);
         let asked_managed = metadata_of(&mut new).remove("managedFields");
