@@ -115,7 +115,8 @@ impl State {
         }
         let warnings =
             decode_as_given(kind, version, &mut intent, options).map_err(|wrong| wrong.of(kind, version))?;
-        check_intent(kind, version, namespace, name, &intent, &warnings)?;
+        let live = self.store.get(&kind.resource, &key(namespace, name)).cloned();
+        check_intent(kind, version, (namespace, name), &intent, live.as_deref(), &warnings)?;
         let given = text(&intent, "/metadata/name");
         if !given.is_empty() && given != name {
             return Err(ApiError::bad_request(format!(
@@ -124,7 +125,6 @@ impl State {
         }
         metadata_of(&mut intent).insert("name".to_owned(), name.into());
         place_in(kind, namespace, &mut intent)?;
-        let live = self.store.get(&kind.resource, &key(namespace, name)).cloned();
         if live.is_none() {
             if part != Part::Main {
                 return Err(ApiError::not_found(&kind.group, &kind.plural, name));
@@ -204,9 +204,9 @@ impl State {
 fn check_intent(
     kind: &Kind,
     version: &Version,
-    namespace: &str,
-    name: &str,
+    (namespace, name): (&str, &str),
     intent: &Value,
+    live: Option<&Object>,
     warnings: &[String],
 ) -> Result<()> {
     let unknown =
@@ -222,10 +222,13 @@ fn check_intent(
     {
         let mut whole = intent.clone();
         schema.default(&mut whole);
-        // Where there is a default, a null stands for it.
+        let live = live.map(Object::value).unwrap_or_default();
+        // Where there is a default, a null stands for it; where there is a value of somebody else, that stays.
         let is_filled = |path: &str| {
-            let found = path.split('.').try_fold(&whole, |value, key| value.get(key));
-            found.is_some_and(|value| !value.is_null())
+            [&whole, &live].into_iter().any(|object| {
+                let found = path.split('.').try_fold(object, |value, key| value.get(key));
+                found.is_some_and(|value| !value.is_null())
+            })
         };
         let nulls: Vec<FieldError> = schema
             .validate(intent, None)

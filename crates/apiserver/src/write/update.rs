@@ -158,16 +158,9 @@ impl State {
             }
             _ => false,
         };
-        if reset {
-            metadata_of(new).remove("managedFields");
-            let mut bare = old.clone();
-            metadata_of(&mut bare).remove("managedFields");
-            self.record(version, Some(&bare), new, options, part);
-            return;
-        }
-        if let Some(before) = old.pointer("/metadata/managedFields") {
-            metadata_of(new).insert("managedFields".to_owned(), before.clone());
-        }
+        // Of an object that nobody manages, nothing is recorded before somebody applies it.
+        let Some(before) = old.pointer("/metadata/managedFields").filter(|_| !reset) else { return };
+        metadata_of(new).insert("managedFields".to_owned(), before.clone());
         if !same(new, old) {
             self.record(version, Some(old), new, options, part);
         }
