@@ -120,7 +120,8 @@ impl Side {
             if field != "<nil>" && !field.starts_with(".spec") && !field.starts_with(".status")
                 || cause["reason"] == "FieldManagerConflict"
             {
-                causes.push(format!("{} {field} {}", cause["reason"], shown(text)));
+                // A status is validated alone, so that paths in its messages begin inside it.
+                causes.push(format!("{} {field} {}", cause["reason"], shown(text).replace("status.", "")));
             }
         }
         causes.sort();
@@ -367,8 +368,10 @@ impl Step {
                 ),
             ),
             7..=10 => {
-                // A case of its own: it is refused, and says nothing more.
-                object["spec"].as_object_mut().map(|spec| spec.remove("unknown"));
+                // Unknown fields and nulls have cases of their own.
+                if let Some(spec) = object["spec"].as_object_mut() {
+                    spec.retain(|key, value| key != "unknown" && !value.is_null());
+                }
                 Self::new(Method::PATCH, format!("{path}{}", manager(random)), APPLY, object)
             }
             11 => {
@@ -558,7 +561,7 @@ fn spec(random: &mut Random, patch: bool) -> Value {
             ],
         ),
         ("atoms", &["[{\"name\":\"x\"}]", "[{\"name\":\"y\",\"value\":\"1\"}]", "[]"]),
-        ("labels", &["{\"x\":\"1\"}", "{\"y\":\"2\"}", "{\"x\":\"2\",\"y\":\"2\"}", "{}", "{\"x\":1}"]),
+        ("labels", &["{\"x\":\"1\"}", "{\"y\":\"2\"}", "{\"x\":\"2\",\"y\":\"2\"}", "{\"x\":1}"]),
         ("atomicMap", &["{\"x\":\"1\"}", "{\"y\":\"2\"}"]),
         ("nested", &["{\"level\":1}", "{\"level\":3,\"deep\":{\"on\":false}}", "{\"deep\":{}}", "null"]),
         ("free", &["{\"a\":{\"b\":1}}", "{\"a\":{\"c\":[1,2]}}", "{\"d\":null}"]),

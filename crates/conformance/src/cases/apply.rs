@@ -46,6 +46,8 @@ cases! { "apply":
     "an empty map is owned as such, and an empty set is not" => empty_map,
     "empty labels are owned as such, and an empty list of finalizers is not" => empty_metadata,
     "a null where null is not allowed is refused" => null_refused,
+    "a null over a value of another manager keeps the value" => null_over_value,
+    "an object that nobody manages is not tracked before the first apply" => untracked,
     "a duplicate key in the status is refused, although the status is ignored" => status_duplicates,
     "an old resourceVersion is a Conflict" => old_version,
     "a resourceVersion does not keep an apply from creating" => version_of_missing,
@@ -624,4 +626,20 @@ async fn status_duplicates(s: Sandbox) {
         "{}",
         answer.text()
     );
+}
+
+async fn null_over_value(s: Sandbox) {
+    s.post(&format!("{WIDGETS}?fieldManager=hand"), widget("a", json!({"tags": ["x"]}))).await.is(201);
+    let path = format!("{WIDGETS}/a?force=true");
+    let applied = s.apply(&path, "me", widget("a", json!({"tags": null}))).await.is(200);
+    assert_eq!(applied.body()["spec"]["tags"], json!(["x"]), "{}", applied.text());
+}
+
+async fn untracked(s: Sandbox) {
+    let empty = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    s.post("configmaps", empty).await.is(201).lacks("/metadata/managedFields");
+    s.merge("configmaps/a", json!({"data": {"a": "1"}})).await.is(200).lacks("/metadata/managedFields");
+    let applied = s.apply("configmaps/a", "me", applied("a", json!({"b": "2"}))).await.is(200);
+    assert_eq!(applied.managers(), ["before-first-apply Update", "me Apply"]);
+    assert_eq!(applied.fields_of("before-first-apply", "Update"), json!({"f:data": {".": {}, "f:a": {}}}));
 }
