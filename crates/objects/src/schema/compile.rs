@@ -331,6 +331,10 @@ impl Compiler {
 
     /// A field that is looked at and that the schema cannot have, if there is one.
     fn unknown_field(&self, node: &Node, needs: &Needs, resource: bool) -> Option<String> {
+        if matches!(node.kind, Kind::String | Kind::Integer | Kind::Number | Kind::Boolean) {
+            // A single value has no fields at all.
+            return needs.fields.keys().next().cloned();
+        }
         if node.kind != Kind::Object || node.additional != Additional::Unsaid {
             return None;
         }
