@@ -44,20 +44,18 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
-        // The embedded control plane is measured inside this very process.
-        println!("building with optimizations");
-        let words: Vec<String> = std::env::args().skip(1).collect();
-        let mut again = cargo(&["run", "--release", "--quiet", "--package", "xtask", "--"]);
-        let status = again.args(words).status()?;
-        if !status.success() {
+        // The embedded control plane is measured inside this very process. Both programs in one go: built one after
+        // the other, they would need different features of the same libraries.
+        println!("building the release binaries");
+        let build = ["build", "--release", "--quiet", "--package", "trainyard", "--package", "xtask"];
+        if !cargo(&build).status()?.success() {
+            bail!("the release build failed");
+        }
+        let mut again = std::process::Command::new(root().join("target/release/xtask"));
+        if !again.args(std::env::args().skip(1)).current_dir(root()).status()?.success() {
             bail!("the bench failed");
         }
         return Ok(());
-    }
-    println!("building the release binary");
-    let built = cargo(&["build", "--release", "--quiet", "--package", "trainyard"]).status()?;
-    if !built.success() {
-        bail!("the release build failed");
     }
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
         if !args.local {
@@ -160,33 +158,44 @@ pub(crate) fn training_job(namespace: &str, name: &str, backoff_limit: i32) -> T
 
 /// Posts what the operator would create, and the jobs themselves, with nothing in between.
 async fn bare_client(client: &Client, jobs: usize) -> anyhow::Result<Duration> {
+    let requests = all_requests("bare", jobs)?;
+    post_all(client, requests).await
+}
+
+/// The jobs, and what the operator would create for them: path and body of each.
+pub(crate) fn all_requests(namespace: &str, jobs: usize) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     let mut requests = Vec::new();
     for index in 0..jobs {
-        let mut job = training_job("bare", &format!("job-{index}"), 3);
-        requests.push((TrainingJob::url_path(&(), Some("bare")), serde_json::to_vec(&job)?));
+        let mut job = training_job(namespace, &format!("job-{index}"), 3);
+        requests.push((TrainingJob::url_path(&(), Some(namespace)), serde_json::to_vec(&job)?));
         job.metadata.uid = Some(format!("00000000-0000-0000-0000-{index:012}"));
         for step in
             plan(&Snapshot::of(job), &Settings::default(), Timestamp::now()).stages.into_iter().flatten()
         {
             if let Step::Create(object) = step {
                 requests.push(match object {
-                    NewObject::Pod(pod) => (Pod::url_path(&(), Some("bare")), serde_json::to_vec(&pod)?),
+                    NewObject::Pod(pod) => (Pod::url_path(&(), Some(namespace)), serde_json::to_vec(&pod)?),
                     NewObject::Service(it) => (
-                        k8s_openapi::api::core::v1::Service::url_path(&(), Some("bare")),
+                        k8s_openapi::api::core::v1::Service::url_path(&(), Some(namespace)),
                         serde_json::to_vec(&it)?,
                     ),
                     NewObject::ConfigMap(it) => (
-                        k8s_openapi::api::core::v1::ConfigMap::url_path(&(), Some("bare")),
+                        k8s_openapi::api::core::v1::ConfigMap::url_path(&(), Some(namespace)),
                         serde_json::to_vec(&it)?,
                     ),
                     NewObject::Claim(it) => (
-                        k8s_openapi::api::core::v1::PersistentVolumeClaim::url_path(&(), Some("bare")),
+                        k8s_openapi::api::core::v1::PersistentVolumeClaim::url_path(&(), Some(namespace)),
                         serde_json::to_vec(&it)?,
                     ),
                 });
             }
         }
     }
+    Ok(requests)
+}
+
+/// Posts all of them over several connections.
+pub(crate) async fn post_all(client: &Client, requests: Vec<(String, Vec<u8>)>) -> anyhow::Result<Duration> {
     let start = Instant::now();
     let mut posts = stream::iter(requests)
         .map(|(url, body)| async move {

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use futures::StreamExt;
-use futures::stream;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event};
@@ -18,13 +17,11 @@ use trainyard_apiserver::ApiServer;
 use trainyard_operator::{Config, Operator};
 use trainyard_testcluster::{Binaries, TestCluster};
 
-use crate::bench::training_job;
+use crate::bench::{all_requests, post_all, training_job};
 use crate::manifests::root;
 
-/// Requests under way at the same time.
-const CONNECTIONS: usize = 16;
-/// Objects for the create rate: of the embedded server, and of the real one.
-const CREATES: (usize, usize) = (20_000, 2_000);
+/// Jobs for the create rate: on the embedded server, and on the real one.
+const CREATES: (usize, usize) = (2_000, 300);
 const STARTS: usize = 10;
 
 pub(crate) async fn measure(jobs: usize) -> anyhow::Result<()> {
@@ -91,14 +88,25 @@ fn middle_and_worst(times: &mut [Duration]) -> [f64; 2] {
     [millis(times.len() / 2), millis(times.len().saturating_sub(1))]
 }
 
-/// Creates per second: the embedded API server and the real one, with the same client code.
+/// Creates per second of the embedded API server and of the real one, with the same client code: jobs, and the pods,
+/// services and config maps that the operator makes for them. On the embedded one, owners that do not exist would
+/// have their objects collected, so there the objects have none.
 async fn create_rate() -> anyhow::Result<()> {
     let embedded = ApiServer::builder().build()?;
-    let ours = creates(&embedded.client("default"), CREATES.0).await?;
+    let client = embedded.client("default");
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    crds.create(&PostParams::default(), &crd::training_job()).await?;
+    let ours = rate(&client, CREATES.0).await?;
+
     let binaries = Binaries::ensure(&mut |line| println!("{line}"))?;
     let cluster = TestCluster::builder().controllers(false).start_with(binaries).await?;
+    let file = root().join("kubernetes/base/trainingjob-crd.yaml");
+    let file = file.to_str().context("a path that is no text")?;
+    cluster.kubectl().run(&["apply", "-f", file]).await?.expect("the CRD");
+    let wait = ["wait", "--for=condition=Established", "crd/trainingjobs.ml.example.com", "--timeout=30s"];
+    cluster.kubectl().run(&wait).await?.expect("the CRD is established");
     let client = trainyard_operator::connect(cluster.config().await?)?;
-    let theirs = creates(&client, CREATES.1).await?;
+    let theirs = rate(&client, CREATES.1).await?;
     cluster.stop().await;
     println!("creates per second, embedded API server: {ours:>8.0}");
     println!("creates per second, real API server:     {theirs:>8.0}");
@@ -106,28 +114,18 @@ async fn create_rate() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn creates(client: &Client, count: usize) -> anyhow::Result<f64> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
-    let object = |index: usize| -> ConfigMap {
-        serde_json::from_value(json!({
-            "metadata": {"name": format!("rate-{index}"), "labels": {"app": "trainingjob"}},
-            "data": {"framework": "pytorch", "hyperparameters.json": "{\"epochs\":10}"},
-        }))
-        .unwrap_or_default()
-    };
-    let start = Instant::now();
-    let mut posts = stream::iter(0..count)
-        .map(|index| {
-            let api = api.clone();
-            async move { api.create(&PostParams::default(), &object(index)).await }
-        })
-        .buffer_unordered(CONNECTIONS);
-    while let Some(created) = posts.next().await {
-        created?;
+async fn rate(client: &Client, jobs: usize) -> anyhow::Result<f64> {
+    let mut requests = all_requests("default", jobs)?;
+    for (_, body) in &mut requests {
+        let mut object: serde_json::Value = serde_json::from_slice(body)?;
+        if let Some(metadata) = object.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
+            metadata.remove("ownerReferences");
+        }
+        *body = serde_json::to_vec(&object)?;
     }
     #[expect(clippy::cast_precision_loss, reason = "a count")]
-    let rate = count as f64 / start.elapsed().as_secs_f64();
-    Ok(rate)
+    let count = requests.len() as f64;
+    Ok(count / post_all(client, requests).await?.as_secs_f64())
 }
 
 /// Many jobs through the operator, with pods that end at once.

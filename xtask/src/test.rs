@@ -19,7 +19,7 @@ pub(crate) struct Args {
 
 /// The test programs that do more when there is a real Kubernetes.
 const CLUSTER_TESTS: [(&str, &[&str]); 4] = [
-    ("trainyard", &["cluster"]),
+    ("trainyard", &["cluster", "local"]),
     ("trainyard-apiserver", &["kubectl"]),
     ("trainyard-conformance", &["real", "differential"]),
     ("trainyard-testcluster", &["control_plane", "hollow"]),

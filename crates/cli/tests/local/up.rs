@@ -115,3 +115,65 @@ fn in_the_background_it_says_where_it_is() {
     let down = bench.run(&["down", "--state", "state"]);
     assert!(down.code == Some(0) && down.stdout.contains("has ended"), "{down}");
 }
+
+/// The lab's commands as they are written, with the real kubectl, on a job that sleeps.
+#[test]
+fn the_labs_session() {
+    if !trainyard_testcluster::enabled() {
+        return;
+    }
+    let bench = Bench::new();
+    let up = start(&bench);
+    let binaries = trainyard_testcluster::Binaries::ensure(&mut |_| {}).unwrap();
+    let kubectl = |arguments: &[&str]| {
+        let output = std::process::Command::new(binaries.path("kubectl"))
+            .args(arguments)
+            .env("KUBECONFIG", bench.path().join("state/kubeconfig"))
+            .env("HOME", bench.path())
+            .current_dir(bench.path())
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    let ok = |arguments: &[&str]| {
+        let (success, out, err) = kubectl(arguments);
+        assert!(success, "{arguments:?}\n{out}\n{err}");
+        out
+    };
+    let lab = job("pytorch-mnist", 2, "echo MARK rank $RANK of $WORLD_SIZE; exec sleep 1000")
+        .replace("ml.example.com/v1", "ml.example.com/v1alpha1")
+        .replace("numWorkers", "workers")
+        .replace("{name: pytorch-mnist}", "{name: pytorch-mnist, namespace: ml-jobs}");
+    bench.write("sample.yaml", &lab);
+    ok(&["create", "namespace", "ml-jobs"]);
+    assert!(ok(&["apply", "--dry-run=server", "-f", "sample.yaml"]).contains("created (server dry run)"));
+    ok(&["apply", "-f", "sample.yaml"]);
+    let running = "--for=jsonpath={.status.state}=Running";
+    ok(&["wait", running, "trainingjob/pytorch-mnist", "-n", "ml-jobs", "--timeout=60s"]);
+    let listed = ok(&["get", "trainingjobs", "-n", "ml-jobs"]);
+    assert!(listed.starts_with("NAME            STATE     PROGRESS   EPOCH   WORKERS   AGE"), "{listed}");
+    let alpha = ok(&["get", "trainingjobs.v1alpha1.ml.example.com", "-n", "ml-jobs"]);
+    assert!(alpha.contains("FRAMEWORK") && alpha.contains("custom"), "{alpha}");
+    let described = ok(&["describe", "trainingjob", "pytorch-mnist", "-n", "ml-jobs"]);
+    for part in ["Worker Statuses", "Created 2 worker pods", "TrainingStarted"] {
+        assert!(described.contains(part), "{part}: {described}");
+    }
+    let selector = "trainingjob.ml.example.com/worker";
+    assert_eq!(ok(&["get", "pods", "-n", "ml-jobs", "-l", selector, "-o", "name"]).lines().count(), 2);
+    let logs = ok(&["logs", "-n", "ml-jobs", "-l", selector]);
+    assert!(logs.contains("rank 0 of 2") && logs.contains("rank 1 of 2"), "{logs}");
+    let patch = r#"[{"op": "replace", "path": "/spec/workers", "value": 4}]"#;
+    ok(&["patch", "trainingjob", "pytorch-mnist", "-n", "ml-jobs", "--type=json", "-p", patch]);
+    let four = "--for=jsonpath={.status.workers.active}=4";
+    ok(&["wait", four, "trainingjob/pytorch-mnist", "-n", "ml-jobs", "--timeout=60s"]);
+    let name = ok(&["exec", "-n", "ml-jobs", "pytorch-mnist-workers-3", "--", "hostname"]);
+    assert_eq!(name.trim(), "pytorch-mnist-workers-3");
+    ok(&["delete", "trainingjob", "pytorch-mnist", "-n", "ml-jobs"]);
+    let (_, out, err) = kubectl(&["get", "pods", "-n", "ml-jobs"]);
+    assert!(out.is_empty() && err.contains("No resources found"), "{out}{err}");
+    let (success, _, err) = kubectl(&["create", "deployment", "x", "--image=y"]);
+    assert!(!success && !err.is_empty(), "refused in words: {err}");
+    bench.nobody_is_left();
+    drop(up);
+}
