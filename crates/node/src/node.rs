@@ -131,6 +131,7 @@ impl Node {
             let _ = tokio::time::timeout(grace + LAST_REPORTS, all_done).await;
         }
         self.shared.cgroups.remove();
+        let _ = fs::remove_dir_all(&self.shared.memory_dir);
     }
 
     /// Why containers have no namespaces of their own, if they have not.

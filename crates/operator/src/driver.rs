@@ -25,7 +25,7 @@ use crate::guard::Unreadable;
 use crate::memory::{Echo, LostPod, Memory};
 use crate::metrics::Metrics;
 use crate::port::{JobRef, KubePort, Port, Refusal};
-use crate::progress::Follower;
+use crate::progress::{Follower, LAST_WORDS};
 use crate::queue::{Queue, Turn};
 use crate::views::controller;
 use crate::{events, http, watch};
@@ -226,7 +226,11 @@ impl Shared {
 
     /// snapshot → plan → execute → what comes of it.
     async fn advance(self: &Arc<Self>, key: &JobKey, turn: Turn, snapshot: &Snapshot) -> bool {
-        self.follow_leader(key, snapshot);
+        if self.follow_leader(key, snapshot) {
+            // Whoever reads the log brings the job back; this is for the case that it takes too long.
+            self.queue.add_at(key.clone(), Instant::now() + LAST_WORDS);
+            return false;
+        }
         let now = Timestamp::now();
         let plan = plan(snapshot, &self.config.settings, now);
         if let Some(at) = plan.wake_at {
@@ -394,8 +398,7 @@ impl Shared {
             progress: memory.progress.clone(),
             last_status_write: memory.last_status_write,
         };
-        let reading = memory.following.as_mut().filter(|_| snapshot.progress.is_some());
-        match reading.and_then(|following| following.last_words(&snapshot)) {
+        match memory.following.as_mut().and_then(|following| following.last_words(&snapshot)) {
             Some(patience) => Sight::Behind(patience),
             None => Sight::Clear(Box::new(snapshot)),
         }

@@ -28,7 +28,7 @@ const TAIL_LINES: i64 = 200;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const LAST_DELAY: Duration = Duration::from_mins(5);
 /// How long the end of a job waits for the last lines of its log.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Whoever follows the logs.
 pub(crate) struct Follower {
@@ -70,18 +70,21 @@ impl Follower {
 }
 
 impl Shared {
-    /// Follows the log of the job's leading pod, if there is one to follow and nobody does yet.
-    pub(crate) fn follow_leader(self: &Arc<Self>, key: &JobKey, snapshot: &Snapshot) {
-        let Some(pod) = leader(snapshot) else { return };
-        self.with_memory(key, |memory| {
+    /// Follows the log of the job's leading pod, if there is one to follow and nobody does yet. Says whether the pod has
+    /// succeeded before that: then its log is read first.
+    pub(crate) fn follow_leader(self: &Arc<Self>, key: &JobKey, snapshot: &Snapshot) -> bool {
+        let Some(pod) = leader(snapshot) else { return false };
+        let begun = self.with_memory(key, |memory| {
             if memory.following.as_ref().is_some_and(|following| following.pod == pod.uid) {
-                return;
+                return false;
             }
             memory.progress = None;
             let task = follow(self.clone(), key.clone(), pod.name.clone(), pod.uid.clone());
             memory.following =
                 Some(Following { pod: pod.uid.clone(), task: tokio::spawn(task), ended: None });
+            true
         });
+        begun == Some(true) && pod.phase == PodPhase::Succeeded
     }
 }
 
@@ -92,7 +95,8 @@ fn leader(snapshot: &Snapshot) -> Option<&PodView> {
         return None;
     }
     let name = World::of(job).leader();
-    snapshot.own_pods().find(|pod| pod.name == name && !pod.deleting && pod.phase == PodPhase::Running)
+    let begun = |pod: &PodView| matches!(pod.phase, PodPhase::Running | PodPhase::Succeeded);
+    snapshot.own_pods().find(|pod| pod.name == name && !pod.deleting && begun(pod))
 }
 
 async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String) {

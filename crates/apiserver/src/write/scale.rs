@@ -72,7 +72,9 @@ impl State {
         change: &Value,
         options: &Options,
     ) -> Result<Value> {
-        let mut current = self.scale(kind, scale, place.0, place.1)?;
+        // What has no number yet can be given one.
+        let live = self.find(kind, place.0, place.1)?;
+        let mut current = shown(scale, &live, 0);
         // A patch that names no version means whichever there is.
         if let Some(metadata) = current.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("resourceVersion");
@@ -110,6 +112,13 @@ fn view(scale: &Scale, object: &Object) -> Result<Value> {
         let path = format!(".{}", scale.spec_replicas.join("."));
         return Err(ApiError::internal(format!("the spec replicas field \"{path}\" does not exist")));
     };
+    Ok(shown(scale, object, replicas))
+}
+
+fn shown(scale: &Scale, object: &Object, otherwise: i64) -> Value {
+    let value = object.value();
+    let number = |path: &[String]| at(&value, path).and_then(Value::as_i64);
+    let replicas = number(&scale.spec_replicas).unwrap_or(otherwise);
     let mut metadata = Map::new();
     for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(found) = value["metadata"].get(key) {
@@ -121,10 +130,10 @@ fn view(scale: &Scale, object: &Object) -> Result<Value> {
     {
         status["selector"] = selector.into();
     }
-    Ok(json!({
+    json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
         "spec": {"replicas": replicas}, "status": status,
-    }))
+    })
 }
 
 fn at<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {

@@ -1,5 +1,7 @@
 //! The objects of a file, as `trainyard run` takes them: jobs, and what they need beside them.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, bail};
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -65,6 +67,7 @@ pub(crate) fn read(
         .map_err(|error| anyhow::anyhow!("{file}:{}:{}: {}", error.line, error.column, error.message))?;
     let mut objects = Objects::default();
     let mut errors = 0;
+    let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
     for mut document in documents {
         if !document.is_job() {
             objects.take_companion(file, document);
@@ -75,6 +78,17 @@ pub(crate) fn read(
         }
         if let Some(workers) = workers {
             set_workers(&mut document.value, workers);
+        }
+        let text = |path: &str| document.value.pointer(path).and_then(Value::as_str).unwrap_or_default();
+        let name = (text("/metadata/namespace").to_owned(), text("/metadata/name").to_owned());
+        if !name.1.is_empty()
+            && let Some(line) = seen.insert(name.clone(), document.line)
+        {
+            eprintln!(
+                "{file}:{}: a second job called {} (the first is in line {line}): rename one",
+                document.line, name.1
+            );
+            errors += 1;
         }
         let problems = crate::validate::problems(&document, "nvidia.com/gpu");
         for problem in &problems {

@@ -27,21 +27,27 @@ pub(crate) fn code(status: &TrainingJobStatus) -> Code {
     }
 }
 
-/// One job in words.
-pub(crate) fn told(job: &TrainingJob, state_dir: &Path) -> String {
-    let status = job.status.clone().unwrap_or_default();
-    let state = match status.state {
+/// What became of the job: its last state, unless it was stopped before its end.
+fn end(status: &TrainingJobStatus, interrupted: bool) -> &'static str {
+    match status.state {
         Some(state @ (State::Completed | State::Failed)) => state.as_str(),
         Some(State::Running | State::Restarting) => "stopped",
+        _ if interrupted => "stopped",
         _ => "not started",
-    };
+    }
+}
+
+/// One job in words.
+pub(crate) fn told(job: &TrainingJob, interrupted: bool, state_dir: &Path) -> String {
+    let status = job.status.clone().unwrap_or_default();
+    let state = end(&status, interrupted);
     let after = status.duration.as_ref().map(|duration| format!(" after {duration}")).unwrap_or_default();
     let restarts = status.restarts.unwrap_or_default().total();
     let plural = if restarts == 1 { "" } else { "s" };
     let metrics: Vec<String> = status.metrics.iter().map(|(name, value)| format!("{name} {value}")).collect();
     let metrics = if metrics.is_empty() { String::new() } else { format!("; {}", metrics.join(", ")) };
     let mut lines = vec![format!("{}: {state}{after}, {restarts} restart{plural}{metrics}", title(job))];
-    if status.state != Some(State::Completed) {
+    if status.state != Some(State::Completed) && !interrupted {
         lines.extend(status.message.map(|message| format!("  {message}")));
     }
     lines.extend(checkpoints(job, state_dir).map(|directory| format!("  checkpoints: {directory}")));
@@ -49,11 +55,12 @@ pub(crate) fn told(job: &TrainingJob, state_dir: &Path) -> String {
 }
 
 /// The same for programs.
-pub(crate) fn as_json(job: &TrainingJob, state_dir: &Path) -> Value {
+pub(crate) fn as_json(job: &TrainingJob, interrupted: bool, state_dir: &Path) -> Value {
     let status = job.status.clone().unwrap_or_default();
     json!({
         "namespace": job.metadata.namespace,
         "name": job.metadata.name,
+        "end": end(&status, interrupted),
         "state": status.state,
         "message": status.message,
         "duration": status.duration,
@@ -68,7 +75,7 @@ pub(crate) fn as_json(job: &TrainingJob, state_dir: &Path) -> Value {
 fn checkpoints(job: &TrainingJob, state_dir: &Path) -> Option<String> {
     let claim = job.status.as_ref()?.effective.as_ref()?.checkpoint.as_ref()?.claim_name.clone();
     let namespace = job.metadata.namespace.as_deref().unwrap_or("default");
-    let directory = trainyard_node::claim_directory(state_dir, namespace, &claim);
+    let directory = trainyard_node::claim_directory(&state_dir.join("node"), namespace, &claim);
     let here = std::env::current_dir().unwrap_or_default();
     Some(directory.strip_prefix(here).unwrap_or(&directory).display().to_string())
 }

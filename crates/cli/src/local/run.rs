@@ -1,9 +1,10 @@
 //! `trainyard run FILE`: the jobs of a file, here, to the end.
 
-use std::collections::{BTreeMap, HashSet};
-use std::io::Read;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -14,10 +15,9 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use trainyard_api::{State, TrainingJob, condition, names};
+use trainyard_api::{Cause, State, TrainingJob, condition, names};
 use trainyard_apiserver::ApiServer;
 use trainyard_plan::{NewObject, Settings, Snapshot, Step, World, plan};
-use trainyard_progress::Lines;
 
 use super::jobs::{self, Change, Objects, title};
 use super::outcome::{self, Code};
@@ -30,8 +30,13 @@ use crate::logging;
 const GRACE: Duration = Duration::from_secs(30);
 /// How long nothing may have moved before a job that cannot start is given up.
 const STUCK: Duration = Duration::from_secs(2);
-/// How long the end waits for the last lines of the logs.
-const LAST_LINES: Duration = Duration::from_secs(2);
+/// How long the end waits for the next line of a log, and how long in all.
+const NEXT_LINE: Duration = Duration::from_secs(2);
+const ALL_LINES: Duration = Duration::from_mins(1);
+/// A longer line is shown in parts.
+const LINE_MAX: usize = 16 << 10;
+/// How many lines are shown of a worker that failed and whose output is not shown otherwise.
+const TAIL: usize = 10;
 
 /// Run the jobs of a file on this machine, to the end. No cluster is needed.
 ///
@@ -103,7 +108,7 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
     let (name, text) = read(&options.file)?;
     let objects = jobs::read(&name, &text, &options.changes, options.workers)?;
     if options.dry_run {
-        return dry_run(&objects);
+        return dry_run(&objects, options.output);
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let code = runtime.block_on(serve(options, &objects))?;
@@ -122,21 +127,36 @@ fn read(file: &Path) -> anyhow::Result<(String, String)> {
 }
 
 /// Prints what the operator would make of each job.
-fn dry_run(objects: &Objects) -> anyhow::Result<ExitCode> {
+fn dry_run(objects: &Objects, output: Output) -> anyhow::Result<ExitCode> {
+    let mut made = Vec::new();
     for job in &objects.jobs {
         let plan = plan(&Snapshot::of(job.clone()), &Settings::default(), jiff::Timestamp::now());
         for step in plan.steps() {
             let Step::Create(object) = step else { continue };
-            let text = match object {
-                NewObject::Pod(pod) => serde_saphyr::to_string(pod),
-                NewObject::Service(service) => serde_saphyr::to_string(service),
-                NewObject::ConfigMap(map) => serde_saphyr::to_string(map),
-                NewObject::Claim(claim) => serde_saphyr::to_string(claim),
-            };
-            println!("---\n{}", text?.trim_end());
+            made.push(match object {
+                NewObject::Pod(pod) => serde_json::to_value(pod)?,
+                NewObject::Service(service) => serde_json::to_value(service)?,
+                NewObject::ConfigMap(map) => serde_json::to_value(map)?,
+                NewObject::Claim(claim) => serde_json::to_value(claim)?,
+            });
+        }
+    }
+    match output {
+        Output::Json => {
+            say(&format!("{:#}", serde_json::json!({"apiVersion": "v1", "kind": "List", "items": made})));
+        }
+        Output::Text => {
+            for object in made {
+                say(&format!("---\n{}", serde_saphyr::to_string(&object)?.trim_end()));
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a line. That nobody reads it any more is no reason to end otherwise.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 async fn serve(options: Options, objects: &Objects) -> anyhow::Result<Code> {
@@ -154,11 +174,16 @@ async fn serve(options: Options, objects: &Objects) -> anyhow::Result<Code> {
         view: View::new(options.output == Output::Json),
         logs: options.logs,
         several: objects.jobs.len() > 1,
+        order: objects.jobs.iter().map(title).collect(),
         jobs: objects.jobs.iter().map(|job| (title(job), job.clone())).collect(),
         followed: HashSet::new(),
         followers: JoinSet::new(),
+        tails: Tails::default(),
+        shown: HashSet::new(),
+        failures: Vec::new(),
         stuck_since: None,
     };
+    run.view.line("images are not pulled: commands run with what this machine has");
     for line in &objects.passed_over {
         run.view.line(line);
     }
@@ -166,6 +191,12 @@ async fn serve(options: Options, objects: &Objects) -> anyhow::Result<Code> {
         run.view.line(&format!(
             "no namespaces on this machine ({why}): mount paths and names in environment and arguments are rewritten"
         ));
+    }
+    let limited = |job: &TrainingJob| {
+        job.spec.resources.as_ref().and_then(|resources| resources.limits.as_ref()).is_some()
+    };
+    if let Some(why) = yard.node.without_limits().filter(|_| objects.jobs.iter().any(limited)) {
+        run.view.line(&format!("limits on memory and CPU are not enforced: {why}"));
     }
     let created = objects.create(&yard.client).await;
     let mut signals = Signals::new()?;
@@ -183,16 +214,14 @@ async fn serve(options: Options, objects: &Objects) -> anyhow::Result<Code> {
     run.view.end();
     let worst = run.jobs.values().map(|job| outcome::code(&job.status.clone().unwrap_or_default())).max();
     let code = interrupted.or(worst).unwrap_or(Code::Completed);
+    let stopped = interrupted.is_some();
+    let jobs = run.order.iter().filter_map(|title| run.jobs.get(title));
     match options.output {
         Output::Json => {
-            let jobs: Vec<_> = run.jobs.values().map(|job| outcome::as_json(job, &state_dir)).collect();
-            println!("{:#}", serde_json::json!({"jobs": jobs, "exitCode": code as u8}));
+            let jobs: Vec<_> = jobs.map(|job| outcome::as_json(job, stopped, &state_dir)).collect();
+            say(&format!("{:#}", serde_json::json!({"jobs": jobs, "exitCode": code as u8})));
         }
-        Output::Text => {
-            for job in run.jobs.values() {
-                println!("{}", outcome::told(job, &state_dir));
-            }
-        }
+        Output::Text => jobs.for_each(|job| say(&outcome::told(job, stopped, &state_dir))),
     }
     Ok(code)
 }
@@ -203,12 +232,22 @@ struct Run {
     view: View,
     logs: Logs,
     several: bool,
+    /// The jobs in the order of the file.
+    order: Vec<String>,
     jobs: BTreeMap<String, TrainingJob>,
     /// Pods whose logs are shown.
     followed: HashSet<String>,
     followers: JoinSet<()>,
+    /// The last lines of pods whose output is not shown, by pod.
+    tails: Tails,
+    /// Pods whose output is shown.
+    shown: HashSet<String>,
+    /// Pods that failed, by namespace and name, whose last lines are to be shown.
+    failures: Vec<(String, String)>,
     stuck_since: Option<Instant>,
 }
+
+type Tails = Arc<Mutex<HashMap<String, VecDeque<String>>>>;
 
 impl Run {
     /// Shows what happens until all jobs have ended, cannot start, or somebody interrupts.
@@ -226,6 +265,7 @@ impl Run {
                 Some(event) = jobs.next() => {
                     if let Ok(Event::Apply(job) | Event::InitApply(job)) = event {
                         self.view.job(&job);
+                        self.note_failure(&job);
                         self.jobs.insert(title(&job), job);
                     }
                 }
@@ -235,20 +275,67 @@ impl Run {
                     }
                 }
                 Some(text) = lines.recv() => self.view.line(&text),
-                _ = tick.tick() => {}
+                _ = tick.tick() => self.show_failures().await,
             }
             if self.is_over() || self.is_stuck() {
                 break;
             }
         }
         drop(line);
-        let rest = async {
-            while let Some(text) = lines.recv().await {
-                self.view.line(&text);
+        self.show_failures().await;
+        let limit = Instant::now() + ALL_LINES;
+        loop {
+            match tokio::time::timeout(NEXT_LINE, lines.recv()).await {
+                Ok(Some(text)) if Instant::now() < limit => self.view.line(&text),
+                Ok(None) => break,
+                _ => {
+                    self.view.line(
+                        "some output of the workers is not shown; it is in the logs of the state directory",
+                    );
+                    break;
+                }
             }
-        };
-        let _ = tokio::time::timeout(LAST_LINES, rest).await;
+        }
         Ok(None)
+    }
+
+    /// An attempt has ended because of a pod: what that pod said last is worth showing.
+    fn note_failure(&mut self, job: &TrainingJob) {
+        let ended = |job: &TrainingJob| {
+            let attempts = job.status.as_ref().map(|status| status.attempts.clone()).unwrap_or_default();
+            attempts.into_iter().rfind(|attempt| !attempt.is_open())
+        };
+        let Some(attempt) = ended(job) else { return };
+        let known =
+            self.jobs.get(&title(job)).and_then(ended).is_some_and(|known| known.number == attempt.number);
+        let Some(pod) = attempt.pod_name.filter(|_| !known && attempt.cause.is_some_and(Cause::counts))
+        else {
+            return;
+        };
+        self.failures.push((job.namespace().unwrap_or_default(), pod));
+    }
+
+    async fn show_failures(&mut self) {
+        for (namespace, pod) in std::mem::take(&mut self.failures) {
+            let key = format!("{namespace}/{pod}");
+            let kept = self.tails.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            let mut tail: Vec<String> = kept.into_iter().flatten().collect();
+            if tail.is_empty() && self.logs == Logs::Leader && !self.shown.contains(&key) {
+                // It was gone before anybody could follow it.
+                let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+                let lines = i64::try_from(TAIL).ok();
+                let parameters = LogParams { tail_lines: lines, ..LogParams::default() };
+                let log = pods.logs(&pod, &parameters).await.unwrap_or_default();
+                tail = log.lines().map(str::to_owned).collect();
+            }
+            if tail.is_empty() {
+                continue;
+            }
+            self.view.line(&format!("the last lines of {pod}:"));
+            for text in tail {
+                self.view.line(&format!("  {text}"));
+            }
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -297,37 +384,78 @@ impl Run {
             Logs::None => false,
         };
         let begun = matches!(phase, "Running" | "Succeeded" | "Failed");
-        if !wanted || !begun || !self.followed.insert(pod.uid().unwrap_or_default()) {
+        if self.logs == Logs::None || !begun || !self.followed.insert(pod.uid().unwrap_or_default()) {
             return;
         }
         let place = name.strip_prefix(&format!("{}-", job.name_any())).unwrap_or(&name);
         let place = place.strip_prefix("workers-").unwrap_or(place);
         let prefix = if self.several { format!("[{} {place}] ", title(job)) } else { format!("[{place}] ") };
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
-        self.followers.spawn(copy_log(pods, name, prefix, line.clone()));
+        let target = if wanted {
+            self.shown.insert(format!("{namespace}/{name}"));
+            Target::Shown(prefix, line.clone())
+        } else {
+            let key = format!("{namespace}/{name}");
+            self.tails.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            Target::Kept(key, self.tails.clone())
+        };
+        self.followers.spawn(copy_log(pods, name, target));
     }
 }
 
-async fn copy_log(pods: Api<Pod>, name: String, prefix: String, line: mpsc::Sender<String>) {
+/// Where the lines of a log go.
+enum Target {
+    /// To the screen, with something in front.
+    Shown(String, mpsc::Sender<String>),
+    /// Nowhere, but the last ones are kept.
+    Kept(String, Tails),
+}
+
+impl Target {
+    /// False when nobody wants more.
+    async fn take(&self, text: &str) -> bool {
+        match self {
+            Target::Shown(prefix, line) => line.send(format!("{prefix}{text}")).await.is_ok(),
+            Target::Kept(key, tails) => {
+                let mut tails = tails.lock().unwrap_or_else(PoisonError::into_inner);
+                let tail = tails.entry(key.clone()).or_default();
+                tail.push_back(text.to_owned());
+                if tail.len() > TAIL {
+                    tail.pop_front();
+                }
+                true
+            }
+        }
+    }
+}
+
+async fn copy_log(pods: Api<Pod>, name: String, target: Target) {
     let parameters =
         LogParams { follow: true, container: Some(names::CONTAINER.to_owned()), ..LogParams::default() };
     let Ok(log) = pods.log_stream(&name, &parameters).await else { return };
     let mut log = std::pin::pin!(log);
-    let mut lines = Lines::default();
-    let mut piece = vec![0; 16 << 10];
+    let mut rest: Vec<u8> = Vec::new();
+    let mut piece = vec![0; LINE_MAX];
     while let Ok(length @ 1..) = log.read(&mut piece).await {
-        let mut complete = Vec::new();
-        lines.push(&piece[..length], |text| complete.push(format!("{prefix}{text}")));
-        for text in complete {
-            if line.send(text).await.is_err() {
+        rest.extend_from_slice(&piece[..length]);
+        // A line ends where it says so; one that never does is shown in parts.
+        while let Some(end) = rest
+            .iter()
+            .position(|byte| *byte == b'\n')
+            .or_else(|| (rest.len() > LINE_MAX).then_some(LINE_MAX))
+        {
+            let text = String::from_utf8_lossy(&rest[..end]).into_owned();
+            let ends = usize::from(rest.get(end) == Some(&b'\n'));
+            rest.drain(..end + ends);
+            // Of a progress bar that draws over itself, the last state counts.
+            let text = text.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default();
+            if !target.take(text).await {
                 return;
             }
         }
     }
-    let mut last = None;
-    lines.finish(|text| last = Some(format!("{prefix}{text}")));
-    if let Some(text) = last {
-        let _ = line.send(text).await;
+    if !rest.is_empty() {
+        target.take(&String::from_utf8_lossy(&rest)).await;
     }
 }
 

@@ -8,7 +8,7 @@ use anyhow::Context;
 /// projects never share any.
 pub(crate) fn of_file(file: &Path) -> anyhow::Result<PathBuf> {
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let stem = file.file_stem().and_then(|stem| stem.to_str()).filter(|stem| *stem != "-").unwrap_or("stdin");
+    let name = file.file_name().and_then(|name| name.to_str()).filter(|name| *name != "-").unwrap_or("stdin");
     let kept = directory.join(".trainyard");
     std::fs::create_dir_all(&kept)
         .with_context(|| format!("making {} (give another place with --state DIR)", kept.display()))?;
@@ -17,7 +17,7 @@ pub(crate) fn of_file(file: &Path) -> anyhow::Result<PathBuf> {
         // What a run leaves behind is nobody's source code.
         std::fs::write(&ignore, "*\n").with_context(|| format!("writing {}", ignore.display()))?;
     }
-    prepared(&kept.join(stem))
+    prepared(&kept.join(name))
 }
 
 /// The state directory of `trainyard up`, unless it is given.

@@ -103,7 +103,7 @@ async fn serve(options: Options, directory: &Path) -> anyhow::Result<()> {
         Some(given) => given.canonicalize().with_context(|| format!("{}", given.display()))?,
         None => std::env::current_dir()?,
     };
-    let yard = Yard::start(&server, &options.machine, directory.join("node"), working_dir).await?;
+    let yard = Yard::start(&server, &options.machine, directory.to_owned(), working_dir).await?;
 
     let scheme = if tls.is_some() { "https" } else { "http" };
     let host = if address.ip().is_unspecified() {

@@ -50,7 +50,8 @@ impl View {
     /// A line of a program's output, or of ours.
     pub(crate) fn line(&self, text: &str) {
         match &self.form {
-            Form::Bars(bars) => _ = bars.println(text),
+            // A tab moves the cursor without clearing what was there.
+            Form::Bars(bars) => _ = bars.println(text.replace('\t', "    ")),
             Form::Lines => _ = writeln!(std::io::stdout(), "{text}"),
             Form::Quiet => {}
         }
@@ -71,14 +72,14 @@ impl View {
             },
         });
         let news = shown.state != status.state;
-        let told = match &shown.bar {
-            Some(bar) => {
-                bar.set_position(percent(status));
-                bar.set_message(summary(status, Timestamp::now()));
-                // Bars say how it goes; what went wrong stays on the screen.
-                news && matches!(status.state, Some(State::Restarting | State::Failed))
-            }
-            None => news || (shown.message != status.message && status.state != Some(State::Running)),
+        let told = if let Some(bar) = &shown.bar {
+            bar.set_position(percent(status));
+            bar.set_message(summary(status, Timestamp::now()));
+            // Bars say how it goes; what went wrong stays on the screen.
+            news && matches!(status.state, Some(State::Restarting | State::Failed))
+        } else {
+            let waits = matches!(status.state, Some(State::Pending | State::Initializing));
+            news || (waits && shown.message != status.message)
         };
         let line = told.then(|| {
             let state = status.state.map_or("", State::as_str);
@@ -110,7 +111,7 @@ impl View {
 }
 
 fn bar(title: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{prefix:.bold} {bar:24.green/dim} {msg}")
+    let style = ProgressStyle::with_template("{prefix:.bold} {bar:20.green/dim} {wide_msg}")
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("━━╌");
     ProgressBar::new(100).with_style(style).with_prefix(title.to_owned())
@@ -135,7 +136,9 @@ fn summary(status: &TrainingJobStatus, now: Timestamp) -> String {
     if let Some(end) = &status.estimated_completion {
         parts.push(format!("{} left", left(end.0.duration_since(now).as_secs())));
     }
-    if let Some(workers) = status.workers {
+    if matches!(status.state, Some(State::Pending | State::Initializing)) {
+        parts.extend(status.message.clone());
+    } else if let Some(workers) = status.workers {
         let at_work = workers.active + workers.succeeded;
         parts.push(format!("{at_work}/{} workers", workers.desired));
     }

@@ -72,7 +72,7 @@ impl Yard {
             let _ = stopped.await;
         }));
 
-        let mut config = trainyard_node::Config::new(state);
+        let mut config = trainyard_node::Config::new(state.join("node"));
         config.working_dir = working_dir;
         config.gpus = machine.gpus;
         config.cpu.clone_from(&machine.cpu);

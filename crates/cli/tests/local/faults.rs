@@ -18,7 +18,7 @@ echo done at $n";
     bench.write("job.yaml", &text);
     let first = bench.start(&["run", "job.yaml"]);
     first.until_it_says("starts at 0");
-    let checkpoints = bench.path().join(".trainyard/job/claims/default/bert-checkpoints");
+    let checkpoints = bench.path().join(".trainyard/job.yaml/node/claims/default/bert-checkpoints");
     let count = || std::fs::read_to_string(checkpoints.join("n")).ok()?.trim().parse::<u32>().ok();
     until("some work", || count() >= Some(3));
     first.signal("-INT");
@@ -142,4 +142,51 @@ fn a_flood_of_lines_from_eight_workers_does_no_harm() {
     let ended = bench.run(&["run", "job.yaml"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(ended.stdout.contains("[0] last word of 0"));
+    let all = bench.run(&["run", "job.yaml", "--logs=all"]);
+    assert_eq!(all.code, Some(0), "{}", all.stderr);
+    let (lines, words) = (all.stdout.matches("xxxxx\n").count(), all.stdout.matches("last word of").count());
+    assert_eq!((lines, words), (8 * 50_000, 8), "every line of every worker");
+}
+
+#[test]
+fn a_long_line_is_shown_in_parts() {
+    let bench = Bench::new();
+    let text = job("bert", 1, "")
+        .replace("    - sh\n    - -c\n    - |\n", "    - python3\n    - -c\n    - print('y' * 300000)\n");
+    bench.write("job.yaml", &text);
+    let ended = bench.run(&["run", "job.yaml"]);
+    assert!(ended.stdout.matches('y').count() >= 300_000, "{}", ended.stderr);
+}
+
+#[test]
+fn what_a_failed_worker_said_last_is_shown() {
+    let bench = Bench::new();
+    let text = job("bert", 2, "test $RANK = 0 && exec sleep 60; echo something MARK broke >&2; exit 3");
+    bench.write("job.yaml", &(text + "  backoffLimit: 0\n"));
+    let ended = bench.run(&["run", "job.yaml"]);
+    assert_eq!(ended.code, Some(1), "{ended}");
+    assert!(ended.stdout.contains("the last lines of bert-workers-1:"), "{ended}");
+    assert!(ended.stdout.contains(&format!("something {} broke", bench.mark)), "{ended}");
+}
+
+#[test]
+fn a_reader_that_goes_away_changes_nothing() {
+    let bench = Bench::new();
+    bench.write(
+        "job.yaml",
+        &job("bert", 1, "for i in 1 2 3 4 5 6 7 8 9; do echo $i; sleep 0.1; done; exit 0"),
+    );
+    let mut command = bench.command(&["run", "job.yaml"]);
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn two_jobs_of_one_name_are_told() {
+    let bench = Bench::new();
+    bench.write("job.yaml", &format!("{}---\n{}", job("bert", 1, "true"), job("bert", 1, "true")));
+    let ended = bench.run(&["run", "job.yaml"]);
+    assert_eq!(ended.code, Some(2), "{ended}");
+    assert!(ended.stderr.contains("a second job called bert (the first is in line 1)"), "{ended}");
 }

@@ -73,7 +73,7 @@ pwd"#;
     assert_eq!(ended.code, Some(0), "{ended}");
     let here = bench.path().canonicalize().unwrap();
     assert!(ended.stdout.contains(&format!("[0] {}", here.display())), "the file's directory: {ended}");
-    assert!(bench.path().join(".trainyard/job/claims/default/bert-checkpoints").is_dir());
+    assert!(bench.path().join(".trainyard/job.yaml/node/claims/default/bert-checkpoints").is_dir());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `trainyard up`: a control plane that other processes talk to.
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, ResourceExt};
@@ -47,6 +48,27 @@ async fn jobs_outlive_the_control_plane() {
         .await
         .unwrap();
     until(&jobs, "bert", State::Running).await;
+
+    // Nothing happens, so nothing is written: neither by the operator nor by the node.
+    let pods: Api<Pod> = Api::namespaced(jobs.clone().into_client(), "default");
+    let everything = async || {
+        let pods = pods.list(&ListParams::default()).await.unwrap();
+        let pods: Vec<_> = pods.items.iter().map(ResourceExt::resource_version).collect();
+        (pods, jobs.get("bert").await.unwrap().resource_version())
+    };
+    let mut before = everything().await;
+    let mut quiet = 0;
+    for _ in 0..50 {
+        // The last words about the start may still be on their way.
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        let now = everything().await;
+        quiet = if now == before { quiet + 1 } else { 0 };
+        before = now;
+        if quiet == 3 {
+            break;
+        }
+    }
+    assert_eq!(quiet, 3, "somebody writes although nothing happens");
 
     let second = bench.run(&["up", "--state", "state", "--address", "127.0.0.1:0"]);
     assert_eq!(second.code, Some(2), "{second}");

@@ -476,7 +476,7 @@ impl Task {
                 disruption: true,
             });
         }
-        self.stop(grace, false, false);
+        self.stop(grace.min(self.grace()), false, false);
     }
 
     /// From now on the pod ends. An earlier deadline stays.

@@ -91,6 +91,10 @@ impl Task {
             deleting: self.stopping.is_some_and(|stopping| stopping.remove),
         };
         let mut wanted = status(&known, Timestamp::now());
+        // Conditions are a map: their order means nothing, and must not look like a change.
+        if let Some(conditions) = &mut wanted.conditions {
+            conditions.sort_by(|left, right| left.type_.cmp(&right.type_));
+        }
         // What we wrote last is newer than what the watch has shown us.
         if let Some(reported) = &self.reported {
             for condition in wanted.conditions.iter_mut().flatten() {
