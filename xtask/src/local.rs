@@ -51,20 +51,20 @@ fn first_worker() -> anyhow::Result<()> {
     println!(
         "trainyard run → first worker started:  p50 {p50:>6.0} ms, worst {worst:.0} ms (wanted: at most 150)"
     );
-    let has_torch = Command::new("python3")
-        .args(["-c", "import torch"])
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if !has_torch {
+    // Debian's torch belongs to Debian's Python, which may not be the first one in PATH.
+    let has_torch = |python: &&str| {
+        let asked = Command::new(python).args(["-c", "import torch"]).stderr(Stdio::null()).status();
+        asked.is_ok_and(|status| status.success())
+    };
+    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has_torch) else {
         println!("  torchrun with the same program:      skipped, python3 has no torch here");
         return Ok(());
-    }
+    };
     let mut theirs = Vec::new();
     for _ in 0..3 {
-        let mut command = Command::new("python3");
+        let mut command = Command::new(python);
         command.args(["-m", "torch.distributed.run", "--nproc_per_node=1", "stamp.py"]);
-        command.current_dir(directory.path());
+        command.current_dir(directory.path()).env("PET_REDIRECTS", "1").env("PET_TEE", "1");
         theirs.push(started(command, &at("started"))?);
     }
     let [p50, worst] = middle_and_worst(&mut theirs);

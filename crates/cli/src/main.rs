@@ -7,6 +7,7 @@ mod manifest;
 mod operator;
 mod validate;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
         Command::Validate(options) => validate::run(&options),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("error: {error:#}");
+        let _ = writeln!(std::io::stderr(), "error: {error:#}");
         ExitCode::from(2)
     })
 }

@@ -1,6 +1,6 @@
 //! `trainyard validate`: everything that is wrong with a manifest, with file and line, without a cluster.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -24,6 +24,11 @@ pub(crate) struct Options {
     /// The resource that gpusPerWorker asks for, as the operator is told.
     #[arg(long, value_name = "RESOURCE", default_value = "nvidia.com/gpu", env = "TRAINYARD_GPU_RESOURCE")]
     gpu_resource: String,
+}
+
+/// Prints a line. `trainyard validate FILE | head` is no error.
+macro_rules! say {
+    ($($what:tt)*) => { _ = writeln!(std::io::stdout(), $($what)*) };
 }
 
 #[derive(Default)]
@@ -63,19 +68,19 @@ fn check(file: &str, text: &str, gpu_resource: &str, tally: &mut Tally) {
     let documents = match manifest::documents(text) {
         Ok(documents) => documents,
         Err(error) => {
-            println!("{file}:{}:{}: {}", error.line, error.column, error.message);
+            say!("{file}:{}:{}: {}", error.line, error.column, error.message);
             tally.errors += 1;
             return;
         }
     };
     if documents.is_empty() {
-        println!("{file}: there is nothing in this file");
+        say!("{file}: there is nothing in this file");
         tally.errors += 1;
     }
     for document in documents {
         let (api_version, kind) = document.kind();
         if !document.is_job() {
-            println!("{file}:{}: passed over: {api_version} {kind} is no TrainingJob", document.line);
+            say!("{file}:{}: passed over: {api_version} {kind} is no TrainingJob", document.line);
             continue;
         }
         tally.jobs += 1;
@@ -90,7 +95,7 @@ fn check(file: &str, text: &str, gpu_resource: &str, tally: &mut Tally) {
                     "warning: "
                 }
             };
-            println!("{file}:{}: {severity}{problem}", document.line_of(&problem.path));
+            say!("{file}:{}: {severity}{problem}", document.line_of(&problem.path));
         }
     }
 }

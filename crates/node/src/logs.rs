@@ -64,6 +64,8 @@ struct Writer {
     size: u64,
     /// Bytes that could not be written.
     lost: u64,
+    /// Why the last of it was lost.
+    why: String,
 }
 
 impl Log {
@@ -96,6 +98,7 @@ impl Log {
                 tracing::warn!("the log {} cannot be written: {error}", self.path.display());
             }
             writer.lost += text.len() as u64;
+            writer.why = error.to_string();
             return;
         }
         self.state.send_modify(|state| state.written += text.len() as u64);
@@ -113,9 +116,11 @@ impl Writer {
         let Some(file) = &mut self.file else { return Ok(()) };
         if self.lost > 0 {
             let note = format!(
-                "{} stderr F [trainyard: {} bytes of output were lost here]\n",
+                "{} stderr F [trainyard: {} bytes of output were lost here: {}: {}]\n",
                 stamp(Timestamp::now()),
-                self.lost
+                self.lost,
+                path.display(),
+                self.why
             );
             file.write_all(note.as_bytes())?;
             self.size += note.len() as u64;
@@ -578,7 +583,11 @@ mod tests {
         log.append(&text);
         let lost = STAMP + " stdout F two\n".len();
         let all = super::tests::text(&log, LogOptions::default()).await;
-        assert_eq!(all, format!("one\n[trainyard: {lost} bytes of output were lost here]\nthree\n"));
+        let where_and_why = format!("{}: No space left on device (os error 28)", path.display());
+        assert_eq!(
+            all,
+            format!("one\n[trainyard: {lost} bytes of output were lost here: {where_and_why}]\nthree\n")
+        );
     }
 
     #[tokio::test]

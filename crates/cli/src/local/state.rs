@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+
+/// The layout of state directories.
+const FORMAT: u32 = 1;
 
 /// The state directory of `trainyard run FILE`, beside the file, so that the next run of it finds the checkpoints and two
 /// projects never share any.
@@ -28,8 +31,27 @@ pub(crate) fn of_machine() -> anyhow::Result<PathBuf> {
     Ok(base.join("trainyard"))
 }
 
-/// The directory as an absolute path, made if it is not there.
+/// The directory as an absolute path, made if it is not there. One that a newer version has used is refused: this one
+/// does not know what is in it.
 pub(crate) fn prepared(directory: &Path) -> anyhow::Result<PathBuf> {
     std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+    let file = directory.join("format");
+    match std::fs::read_to_string(&file) {
+        Ok(text) => {
+            let found: u32 =
+                text.trim().parse().with_context(|| format!("{} has no number", file.display()))?;
+            if found > FORMAT {
+                bail!(
+                    "{} was used by a newer trainyard (format {found}, this one knows up to {FORMAT}): use that one, \
+                     or give another directory with --state",
+                    directory.display()
+                );
+            }
+        }
+        Err(_) => {
+            std::fs::write(&file, format!("{FORMAT}\n"))
+                .with_context(|| format!("writing {}", file.display()))?;
+        }
+    }
     directory.canonicalize().with_context(|| format!("{}", directory.display()))
 }

@@ -116,8 +116,10 @@ async fn serve(options: Options, directory: &Path) -> anyhow::Result<()> {
     private(&config, &text)?;
     let pid = directory.join(PID_FILE);
     private(&pid, &format!("{}\n", std::process::id()))?;
-    println!("export KUBECONFIG={}", config.display());
-    eprintln!("The control plane answers at {scheme}://{host}; Ctrl-C or `trainyard down` ends it.");
+    say(std::io::stdout(), &format!("export KUBECONFIG={}", config.display()));
+    let where_it_is =
+        format!("The control plane answers at {scheme}://{host}; Ctrl-C or `trainyard down` ends it.");
+    say(std::io::stderr(), &where_it_is);
 
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let answering = {
@@ -131,7 +133,7 @@ async fn serve(options: Options, directory: &Path) -> anyhow::Result<()> {
         })
     };
     signals.next().await;
-    eprintln!("stopping; once more to stop at once");
+    say(std::io::stderr(), "stopping; once more to stop at once");
     yard.stop(GRACE, async { _ = signals.next().await }).await;
     let _ = stop.send(());
     let _ = answering.await;
@@ -157,14 +159,21 @@ fn detach(directory: &Path) -> anyhow::Result<ExitCode> {
     loop {
         if let Some(status) = child.try_wait()? {
             let log = std::fs::read_to_string(&log_path).unwrap_or_default();
+            if log.trim().is_empty() {
+                bail!(
+                    "it ended at once ({status}) and could not say why: is there room left in {}?",
+                    directory.display()
+                );
+            }
             bail!("it ended at once ({status}):\n{}", log.trim_end());
         }
         let now = std::fs::metadata(&config).and_then(|data| data.modified()).ok();
         let written = std::fs::read_to_string(directory.join(PID_FILE))
             .is_ok_and(|pid| pid.trim() == child.id().to_string());
         if written && now.is_some() && (now != before || before.is_none() || start.elapsed() > START) {
-            println!("export KUBECONFIG={}", config.display());
-            eprintln!("The control plane runs in the background; its log is {}.", log_path.display());
+            say(std::io::stdout(), &format!("export KUBECONFIG={}", config.display()));
+            let log = log_path.display();
+            say(std::io::stderr(), &format!("The control plane runs in the background; its log is {log}."));
             return Ok(ExitCode::SUCCESS);
         }
         if start.elapsed() > START {
@@ -176,7 +185,8 @@ fn detach(directory: &Path) -> anyhow::Result<ExitCode> {
 
 /// The certificates of this state directory, made at the first start.
 fn certificates(directory: &Path, address: SocketAddr) -> anyhow::Result<Tls> {
-    let directory = state::prepared(&directory.join("tls"))?;
+    let directory = directory.join("tls");
+    std::fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
     let file = |name: &str| directory.join(name);
     let names = file("names");
     let wanted = address.ip().to_string();
@@ -208,6 +218,11 @@ fn token(directory: &Path) -> anyhow::Result<String> {
     let token = bytes.map(|byte| format!("{byte:02x}")).concat();
     private(&file, &token)?;
     Ok(token)
+}
+
+/// Prints a line. That it cannot be written is no reason to end.
+fn say(mut to: impl Write, text: &str) {
+    let _ = writeln!(to, "{text}");
 }
 
 /// Writes a file that nobody else may read, whole or not at all.

@@ -190,3 +190,29 @@ fn two_jobs_of_one_name_are_told() {
     assert_eq!(ended.code, Some(2), "{ended}");
     assert!(ended.stderr.contains("a second job called bert (the first is in line 1)"), "{ended}");
 }
+
+#[test]
+fn a_state_directory_from_a_newer_version_is_left_alone() {
+    let bench = Bench::new();
+    bench.write("job.yaml", &job("bert", 1, "true"));
+    std::fs::create_dir(bench.path().join("state")).unwrap();
+    bench.write("state/format", "9\n");
+    for command in [&["run", "job.yaml", "--state", "state"][..], &["up", "--state", "state"][..]] {
+        let ended = bench.run(command);
+        assert_eq!(ended.code, Some(2), "{ended}");
+        assert!(ended.stderr.contains("was used by a newer trainyard (format 9"), "{ended}");
+    }
+}
+
+#[test]
+fn a_run_and_a_control_plane_do_not_share_a_directory() {
+    let bench = Bench::new();
+    bench.write("job.yaml", &job("bert", 1, "echo MARK runs; while test ! -e go; do sleep 0.05; done"));
+    let run = bench.start(&["run", "job.yaml", "--state", "state"]);
+    run.until_it_says("runs");
+    let up = bench.run(&["up", "--state", "state", "--address", "127.0.0.1:0"]);
+    assert_eq!(up.code, Some(2), "{up}");
+    assert!(up.stderr.contains("in use by another trainyard"), "{up}");
+    std::fs::write(bench.path().join("go"), "").unwrap();
+    assert_eq!(run.wait().code, Some(0));
+}
