@@ -1,7 +1,10 @@
 //! YAML files with positions: every value knows the line it came from.
 
 use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
 
+use anyhow::Context;
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use serde_json::{Map, Number, Value};
 use trainyard_api::problem::Segment;
@@ -25,6 +28,17 @@ pub(crate) struct SyntaxError {
     pub(crate) line: usize,
     pub(crate) column: usize,
     pub(crate) message: String,
+}
+
+/// The text of a file, or of standard input for `-`, and what to call it.
+pub(crate) fn text_of(file: &Path) -> anyhow::Result<(String, String)> {
+    if file.as_os_str() == "-" {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("reading standard input")?;
+        return Ok(("<stdin>".to_owned(), text));
+    }
+    let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
+    Ok((file.display().to_string(), text))
 }
 
 /// Reads all documents of a file.

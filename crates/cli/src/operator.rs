@@ -104,12 +104,10 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
     logging::start(options.log_format, &options.log_level)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("trainyard")
-        .enable_all()
-        .build()
-        .context("starting the runtime")?;
+    // One thread: planning takes microseconds and the API server sets the pace; every further thread would have a heap
+    // of its own.
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(serve(options))?;
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)

@@ -1,10 +1,9 @@
 //! `trainyard validate`: everything that is wrong with a manifest, with file and line, without a cluster.
 
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use serde_json::Value;
 use trainyard_api::problem::Segment;
 use trainyard_api::{FieldPath, Problem, Severity, TrainingJob, crd, names, schema, validate};
@@ -41,7 +40,7 @@ struct Tally {
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let mut tally = Tally::default();
     for file in &options.files {
-        let (name, text) = read(file)?;
+        let (name, text) = manifest::text_of(file)?;
         check(&name, &text, &options.gpu_resource, &mut tally);
     }
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
@@ -52,16 +51,6 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         count(tally.warnings, "warning")
     );
     Ok(if tally.errors > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
-}
-
-fn read(file: &Path) -> anyhow::Result<(String, String)> {
-    if file.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("reading standard input")?;
-        return Ok(("<stdin>".to_owned(), text));
-    }
-    let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-    Ok((file.display().to_string(), text))
 }
 
 fn check(file: &str, text: &str, gpu_resource: &str, tally: &mut Tally) {

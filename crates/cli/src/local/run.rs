@@ -1,7 +1,7 @@
 //! `trainyard run FILE`: the jobs of a file, here, to the end.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,7 @@ use super::outcome::{self, Code};
 use super::state;
 use super::view::View;
 use super::yard::{Machine, Yard};
-use crate::logging;
+use crate::{logging, manifest};
 
 /// How long workers have to save and end after Ctrl-C.
 const GRACE: Duration = Duration::from_secs(30);
@@ -105,7 +105,7 @@ enum Output {
 
 pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
     logging::start(logging::Format::Auto, &options.log_level)?;
-    let (name, text) = read(&options.file)?;
+    let (name, text) = manifest::text_of(&options.file)?;
     let objects = jobs::read(&name, &text, &options.changes, options.workers)?;
     if options.dry_run {
         return dry_run(&objects, options.output);
@@ -114,16 +114,6 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
     let code = runtime.block_on(serve(options, &objects))?;
     runtime.shutdown_background();
     Ok(ExitCode::from(code as u8))
-}
-
-fn read(file: &Path) -> anyhow::Result<(String, String)> {
-    if file.as_os_str() == "-" {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("reading standard input")?;
-        return Ok(("<stdin>".to_owned(), text));
-    }
-    let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
-    Ok((file.display().to_string(), text))
 }
 
 /// Prints what the operator would make of each job.
