@@ -68,7 +68,7 @@ pub struct Node {
     tasks: Vec<JoinHandle<()>>,
     isolation: Option<String>,
     /// Held for as long as the node lives.
-    _lock: File,
+    lock: File,
 }
 
 impl Node {
@@ -120,7 +120,7 @@ impl Node {
         let (desk, inbox) = mpsc::unbounded_channel();
         let mut tasks = watch::start(&client, &desk);
         tasks.push(tokio::spawn(Desk::new(shared.clone(), desk.clone()).work(inbox)));
-        Ok(Self { shared, desk, tasks, isolation: why, _lock: lock })
+        Ok(Self { shared, desk, tasks, isolation: why, lock })
     }
 
     /// Ends all pods: SIGTERM, then SIGKILL after `grace` (or after the pod's own, if that is shorter). May be called
@@ -161,6 +161,8 @@ impl Drop for Node {
         }
         self.shared.cgroups.remove();
         let _ = fs::remove_dir_all(&self.shared.memory_dir);
+        // Closing the file is not enough: a process that is just being started still has it, too.
+        let _ = self.lock.unlock();
     }
 }
 

@@ -59,7 +59,7 @@ pub(super) struct Journal {
     /// A write that failed half-way left something behind this length.
     torn: bool,
     syncer: SyncSender<File>,
-    _lock: File,
+    lock: File,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -80,6 +80,13 @@ struct Record<'a> {
     removed: Option<std::borrow::Cow<'a, str>>,
     #[serde(rename = "o", borrow, default, skip_serializing_if = "Option::is_none")]
     object: Option<&'a RawValue>,
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a process that is just being started still has it, too.
+        let _ = self.lock.unlock();
+    }
 }
 
 impl Journal {
@@ -115,7 +122,7 @@ impl Journal {
             base: 0,
             torn: false,
             syncer: syncer(),
-            _lock: lock,
+            lock,
         };
         Ok((journal, contents))
     }
