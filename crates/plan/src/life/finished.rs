@@ -13,7 +13,8 @@ pub(super) fn tidy(draft: &mut Draft<'_>) {
             "SpecChanged",
             "The job has ended: of this change, only cleanPodPolicy and ttlSecondsAfterFinished take effect. \
              To train again, delete the job and apply it again",
-            generation,
+            // Changes while it ran are told by the number of the attempt: these must not look like one of them.
+            format!("ended/{generation}"),
         );
     }
     ending::clean_up(draft);
