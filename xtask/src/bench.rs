@@ -5,17 +5,19 @@
 
 use std::ffi::OsString;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use futures::StreamExt;
-use futures::stream::{self, FuturesUnordered};
+use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::request::Request;
 use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use trainyard_api::{State, TrainingJob};
 use trainyard_plan::{NewObject, Settings, Snapshot, Step, plan};
 use trainyard_testcluster::{Binaries, Component, TestCluster};
@@ -196,16 +198,22 @@ pub(crate) fn all_requests(namespace: &str, jobs: usize) -> anyhow::Result<Vec<(
 
 /// Posts all of them over several connections.
 pub(crate) async fn post_all(client: &Client, requests: Vec<(String, Vec<u8>)>) -> anyhow::Result<Duration> {
+    let requests = Arc::new(Mutex::new(requests.into_iter()));
     let start = Instant::now();
-    let mut posts = stream::iter(requests)
-        .map(|(url, body)| async move {
-            let request = Request::new(url).create(&PostParams::default(), body)?;
-            client.request_text(request).await?;
+    let mut connections = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let (client, requests) = (client.clone(), requests.clone());
+        connections.spawn(async move {
+            let next = || requests.lock().unwrap_or_else(PoisonError::into_inner).next();
+            while let Some((url, body)) = next() {
+                let request = Request::new(url).create(&PostParams::default(), body)?;
+                client.request_text(request).await?;
+            }
             anyhow::Ok(())
-        })
-        .buffer_unordered(CONNECTIONS);
-    while let Some(posted) = posts.next().await {
-        posted?;
+        });
+    }
+    while let Some(done) = connections.join_next().await {
+        done??;
     }
     Ok(start.elapsed())
 }

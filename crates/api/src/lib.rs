@@ -3,7 +3,9 @@
 //! Everything here is plain data and pure functions: types, the names of the objects a job makes,
 //! the CRD with its rules, and validation. No client, no clock, no async: anything may depend on it.
 
+pub mod checkpoint;
 pub mod crd;
+mod entries;
 pub mod hash;
 pub mod names;
 pub mod problem;
@@ -15,6 +17,8 @@ mod status;
 mod template;
 mod validate;
 
+pub use checkpoint::{AgentReport, CheckpointStatus};
+pub use entries::Entries;
 pub use problem::{FieldPath, Problem, Severity};
 pub use spec::{
     Backend, Checkpoint, CheckpointStorage, ClaimAccessMode, CleanPodPolicy, DataVolume, Form, Framework,

@@ -5,7 +5,6 @@
 //! never written into the spec.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar};
 use kube::CustomResource;
@@ -13,6 +12,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::entries::Entries;
 use crate::status::TrainingJobStatus;
 
 /// What to train, with how many workers, and what to do when something breaks.
@@ -101,7 +101,7 @@ pub struct TrainingJobSpec {
     /// workers, and all of them stand in hyperparameters.json of the job's config map.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "hyperparameters_schema")]
-    pub hyperparameters: Option<BTreeMap<String, Value>>,
+    pub hyperparameters: Option<Entries<Value>>,
 
     /// Environment variables of the workers. They win over what Trainyard sets, except for ranks and addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,7 +125,7 @@ pub struct TrainingJobSpec {
     /// Where the program keeps its checkpoints, and on what storage. Checkpoints are on when this or
     /// `checkpointDir` is given, and always for a job without an image, unless `enabled` is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint: Option<Checkpoint>,
+    pub checkpoint: Option<Box<Checkpoint>>,
 
     /// Directory of the checkpoints; the same as `checkpoint.directory`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -139,7 +139,7 @@ pub struct TrainingJobSpec {
 
     /// How the workers talk to each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub networking: Option<Networking>,
+    pub networking: Option<Box<Networking>>,
 
     /// Restarts allowed after failures of the program. Default: 3, so the fourth failure is final.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -173,7 +173,7 @@ pub struct TrainingJobSpec {
 
     /// Where Trainyard reads from how far the training is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub progress: Option<ProgressSpec>,
+    pub progress: Option<Box<ProgressSpec>>,
 
     /// Which pods are removed when the job has finished. Running (default): those that still run, so that the logs
     /// of the others can be read. All: every pod. None: none, even those that still run.
@@ -479,11 +479,11 @@ pub struct Resources {
     /// What the scheduler sets aside, by resource name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 32))]
-    pub requests: Option<BTreeMap<String, Quantity>>,
+    pub requests: Option<Entries<Quantity>>,
     /// What a container may use at most, by resource name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 32))]
-    pub limits: Option<BTreeMap<String, Quantity>>,
+    pub limits: Option<Entries<Quantity>>,
 }
 
 /// An amount, as Kubernetes writes it: 2, "500m", "16Gi".

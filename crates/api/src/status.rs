@@ -3,12 +3,11 @@
 //! The part that cannot be computed again from the cluster (attempts, counts, deadlines) is the operator's
 //! memory: it is written here before anything is done about it.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::entries::Entries;
 use crate::spec::{Backend, CleanPodPolicy, Framework, RestartPolicy};
 
 /// Types of conditions.
@@ -41,7 +40,7 @@ pub struct TrainingJobStatus {
     pub observed_generation: Option<i64>,
     /// The values in effect: what the spec says, completed by the defaults of its form and of the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub effective: Option<Effective>,
+    pub effective: Option<Box<Effective>>,
     /// When the pods of the first attempt were started. A restart does not move it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
@@ -64,8 +63,8 @@ pub struct TrainingJobStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimated_completion: Option<Time>,
     /// What the program reported last: loss, accuracy and whatever else it measures.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub metrics: BTreeMap<String, f64>,
+    #[serde(default, skip_serializing_if = "Entries::is_empty")]
+    pub metrics: Entries<f64>,
     /// Epochs to train: what the program says, or progress.totalEpochs, or hyperparameters.epochs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total_epochs: Option<i64>,

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use trainyard_objects::At as _;
 
 use crate::clock::seconds;
 use crate::error::Result;
@@ -217,7 +218,7 @@ impl State {
             "type": "NamespaceContentRemaining", "status": "True", "reason": "SomeResourcesRemain",
             "message": message, "lastTransitionTime": seconds(self.now()),
         }]);
-        if value.pointer("/status/conditions/0/message") != Some(&Value::String(message)) {
+        if value.at("/status/conditions/0/message") != Some(&Value::String(message)) {
             value["status"]["conditions"] = condition;
             self.store.put(&kind.resource, value).map_err(crate::error::ApiError::internal)?;
             self.touched.insert(kind.resource.clone());
@@ -267,7 +268,7 @@ fn has_finalizer(object: &Object, finalizer: &str) -> bool {
     object.facts.finalizers
         && object
             .value()
-            .pointer("/metadata/finalizers")
+            .at("/metadata/finalizers")
             .and_then(Value::as_array)
             .is_some_and(|all| all.iter().any(|one| one == finalizer))
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use trainyard_objects::At as _;
 
 use crate::clock::{Clock, Uids};
 use crate::error::{ApiError, Result};
@@ -181,13 +182,13 @@ const EVENTS_LIVE: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
 /// When an event was last written, in whole seconds of RFC 3339, which sort as they are.
 fn last_seen(event: &Value) -> &str {
     let paths = ["/series/lastObservedTime", "/lastTimestamp", "/metadata/creationTimestamp"];
-    let moments = paths.iter().filter_map(|path| event.pointer(path).and_then(Value::as_str));
+    let moments = paths.iter().filter_map(|path| event.at(path).and_then(Value::as_str));
     moments.max().unwrap_or_default()
 }
 
 /// The number of a service address that was given out earlier.
 fn service_number(service: &Value) -> Option<u32> {
-    let address: std::net::Ipv4Addr = service.pointer("/spec/clusterIP")?.as_str()?.parse().ok()?;
+    let address: std::net::Ipv4Addr = service.at("/spec/clusterIP")?.as_str()?.parse().ok()?;
     u32::from(address).checked_sub(u32::from(crate::rules::services::FIRST_ADDRESS))
 }
 

@@ -5,6 +5,7 @@
 //! particular kinds.
 
 pub mod apply;
+mod at;
 pub mod error;
 pub mod names;
 pub mod patch;
@@ -14,6 +15,7 @@ pub mod select;
 pub mod shape;
 
 pub use apply::{ApplyError, Conflict, Manager, apply, track};
+pub use at::At;
 pub use error::{FieldError, FieldReason};
 pub use patch::PatchError;
 pub use schema::Schema;

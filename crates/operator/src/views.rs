@@ -167,8 +167,8 @@ impl Viewed for SlimPod {
             node: self.spec.node_name,
             name: self.metadata.name.unwrap_or_default(),
             uid: self.metadata.uid.unwrap_or_default(),
-            exit,
-            waiting,
+            exit: exit.map(Box::new),
+            waiting: waiting.map(Box::new),
             disruption,
         }
     }

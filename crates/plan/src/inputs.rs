@@ -28,7 +28,7 @@ struct Inputs<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     resources: Option<&'a Resources>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    hyperparameters: Option<&'a std::collections::BTreeMap<String, Value>>,
+    hyperparameters: Option<&'a trainyard_api::Entries<Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     env: Option<&'a Vec<k8s_openapi::api::core::v1::EnvVar>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,7 +101,7 @@ pub(crate) fn hash_of(spec: &TrainingJobSpec) -> String {
         checkpoint: spec
             .checkpoints_on()
             .then(|| (spec.checkpoint_directory(), spec.checkpoint_frequency(), spec.checkpoint_storage())),
-        networking: networking.as_ref(),
+        networking: networking.as_deref(),
         roles: spec.roles().iter().map(pod_part).collect(),
         template: template.as_ref(),
     };
@@ -134,10 +134,10 @@ mod tests {
     fn the_other_name_of_a_field_is_no_change() {
         let renamed = TrainingJobSpec {
             checkpoint_dir: None,
-            checkpoint: Some(trainyard_api::Checkpoint {
+            checkpoint: Some(Box::new(trainyard_api::Checkpoint {
                 directory: Some("/c".into()),
                 ..Default::default()
-            }),
+            })),
             ..spec()
         };
         assert_eq!(hash_of(&renamed), hash_of(&spec()));

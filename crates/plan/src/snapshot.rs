@@ -62,9 +62,9 @@ pub struct PodView {
     pub lingers: bool,
     pub node: Option<String>,
     /// How its training container ended.
-    pub exit: Option<Exit>,
+    pub exit: Option<Box<Exit>>,
     /// Why it does not run yet.
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<Box<Waiting>>,
     /// Why the cluster ended it, if it was the cluster (eviction, preemption, shutdown).
     pub disruption: Option<String>,
 }

@@ -109,11 +109,11 @@ fn spec() -> impl Strategy<Value = TrainingJobSpec> {
             clean_pod_policy,
             suspend,
             managed_by,
-            checkpoint: checkpoint.map(|(enabled, delete_on_completion)| Checkpoint {
+            checkpoint: checkpoint.map(|(enabled, delete_on_completion)| Box::new(Checkpoint {
                 enabled,
                 delete_on_completion,
                 ..Default::default()
-            }),
+            })),
             roles: (!roles.is_empty()).then_some(roles),
             ..Default::default()
         }
@@ -262,13 +262,13 @@ fn pod() -> impl Strategy<Value = (PodView, bool)> {
                 phase,
                 lingers: uid % 5 == 0 && matches!(phase, PodPhase::Succeeded | PodPhase::Failed),
                 node: node.map(Into::into),
-                exit: exit.map(|(code, reason, at)| Exit {
+                exit: exit.map(|(code, reason, at)| Box::new(Exit {
                     code,
                     reason: Some(reason.into()),
                     message: None,
                     at,
-                }),
-                waiting: waiting.map(|reason| Waiting { reason: reason.into(), message: None }),
+                })),
+                waiting: waiting.map(|reason| Box::new(Waiting { reason: reason.into(), message: None })),
                 disruption,
             };
             (pod, right)

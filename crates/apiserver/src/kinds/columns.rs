@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use trainyard_objects::At as _;
 
 use super::Builtin;
 use super::jsonpath::JsonPath;
@@ -197,16 +198,12 @@ pub(crate) fn builtin(builtin: Builtin) -> Vec<Column> {
         .collect()
 }
 
-pub(super) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
-    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
-}
-
 pub(super) fn or_none(text: &str) -> Value {
     if text.is_empty() { "<none>".into() } else { text.into() }
 }
 
 pub(super) fn length(object: &Value, path: &str) -> usize {
-    match object.pointer(path) {
+    match object.at(path) {
         Some(Value::Array(items)) => items.len(),
         Some(Value::Object(fields)) => fields.len(),
         _ => 0,
@@ -214,72 +211,72 @@ pub(super) fn length(object: &Value, path: &str) -> usize {
 }
 
 pub(super) fn list<'a>(object: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
-    object.pointer(path).and_then(Value::as_array).into_iter().flatten()
+    object.at(path).and_then(Value::as_array).into_iter().flatten()
 }
 
 fn row(builtin: Builtin, object: &Value, now: Timestamp) -> Vec<Value> {
-    let created = age(object.pointer("/metadata/creationTimestamp").and_then(Value::as_str), now);
-    let terminating = object.pointer("/metadata/deletionTimestamp").is_some();
+    let created = age(object.at("/metadata/creationTimestamp").and_then(Value::as_str), now);
+    let terminating = object.at("/metadata/deletionTimestamp").is_some();
     match builtin {
-        Builtin::Namespace => vec![text(object, "/status/phase").into(), created.into()],
+        Builtin::Namespace => vec![object.text_at("/status/phase").into(), created.into()],
         Builtin::Pod => super::pod_columns::row(object, created, now),
         Builtin::Service => service(object, created),
         Builtin::ConfigMap => {
             vec![(length(object, "/data") + length(object, "/binaryData")).into(), created.into()]
         }
         Builtin::Secret => {
-            vec![text(object, "/type").into(), length(object, "/data").into(), created.into()]
+            vec![object.text_at("/type").into(), length(object, "/data").into(), created.into()]
         }
         Builtin::ServiceAccount => vec![length(object, "/secrets").into(), created.into()],
         Builtin::Claim => {
-            let phase = if terminating { "Terminating" } else { text(object, "/status/phase") };
-            let bound = !text(object, "/spec/volumeName").is_empty();
+            let phase = if terminating { "Terminating" } else { object.text_at("/status/phase") };
+            let bound = !object.text_at("/spec/volumeName").is_empty();
             vec![
                 phase.into(),
-                text(object, "/spec/volumeName").into(),
-                if bound { text(object, "/status/capacity/storage").into() } else { "".into() },
+                object.text_at("/spec/volumeName").into(),
+                if bound { object.text_at("/status/capacity/storage").into() } else { "".into() },
                 if bound { modes(object, "/status/accessModes").into() } else { "".into() },
-                text(object, "/spec/storageClassName").into(),
-                match text(object, "/spec/volumeAttributesClassName") {
+                object.text_at("/spec/storageClassName").into(),
+                match object.text_at("/spec/volumeAttributesClassName") {
                     "" => "<unset>".into(),
                     name => name.into(),
                 },
                 created.into(),
-                text(object, "/spec/volumeMode").into(),
+                object.text_at("/spec/volumeMode").into(),
             ]
         }
         Builtin::Volume => {
-            let phase = if terminating { "Terminating" } else { text(object, "/status/phase") };
-            let claim = match text(object, "/spec/claimRef/name") {
+            let phase = if terminating { "Terminating" } else { object.text_at("/status/phase") };
+            let claim = match object.text_at("/spec/claimRef/name") {
                 "" => String::new(),
-                name => format!("{}/{name}", text(object, "/spec/claimRef/namespace")),
+                name => format!("{}/{name}", object.text_at("/spec/claimRef/namespace")),
             };
             vec![
-                text(object, "/spec/capacity/storage").into(),
+                object.text_at("/spec/capacity/storage").into(),
                 modes(object, "/spec/accessModes").into(),
-                text(object, "/spec/persistentVolumeReclaimPolicy").into(),
+                object.text_at("/spec/persistentVolumeReclaimPolicy").into(),
                 phase.into(),
                 claim.into(),
-                text(object, "/spec/storageClassName").into(),
-                text(object, "/status/reason").into(),
+                object.text_at("/spec/storageClassName").into(),
+                object.text_at("/status/reason").into(),
                 created.into(),
             ]
         }
         Builtin::Node => node(object, created),
         Builtin::Event | Builtin::NewEvent => event(object, now),
         Builtin::Quota => quota(object, created),
-        Builtin::Lease => vec![text(object, "/spec/holderIdentity").into(), created.into()],
-        Builtin::Definition => vec![text(object, "/metadata/creationTimestamp").into()],
+        Builtin::Lease => vec![object.text_at("/spec/holderIdentity").into(), created.into()],
+        Builtin::Definition => vec![object.text_at("/metadata/creationTimestamp").into()],
         Builtin::PriorityClass => vec![
             object["value"].clone(),
             object["globalDefault"].as_bool().unwrap_or(false).into(),
             created.into(),
-            text(object, "/preemptionPolicy").into(),
+            object.text_at("/preemptionPolicy").into(),
         ],
         Builtin::StorageClass => vec![
-            text(object, "/provisioner").into(),
-            text(object, "/reclaimPolicy").into(),
-            text(object, "/volumeBindingMode").into(),
+            object.text_at("/provisioner").into(),
+            object.text_at("/reclaimPolicy").into(),
+            object.text_at("/volumeBindingMode").into(),
             object["allowVolumeExpansion"].as_bool().unwrap_or(false).into(),
             created.into(),
         ],
@@ -309,21 +306,21 @@ fn service(object: &Value, created: String) -> Vec<Value> {
         .collect::<Vec<_>>()
         .join(",");
     let mut selector: Vec<String> = object
-        .pointer("/spec/selector")
+        .at("/spec/selector")
         .and_then(Value::as_object)
         .into_iter()
         .flatten()
         .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
         .collect();
     selector.sort_unstable();
-    let external = match text(object, "/spec/type") {
-        "ExternalName" => text(object, "/spec/externalName"),
+    let external = match object.text_at("/spec/type") {
+        "ExternalName" => object.text_at("/spec/externalName"),
         "LoadBalancer" => "<pending>",
         _ => "<none>",
     };
     vec![
-        text(object, "/spec/type").into(),
-        or_none(text(object, "/spec/clusterIP")),
+        object.text_at("/spec/type").into(),
+        or_none(object.text_at("/spec/clusterIP")),
         external.into(),
         or_none(&ports),
         created.into(),
@@ -338,11 +335,11 @@ fn node(object: &Value, created: String) -> Vec<Value> {
         Some(false) => "NotReady".to_owned(),
         None => "Unknown".to_owned(),
     };
-    if object.pointer("/spec/unschedulable") == Some(&Value::Bool(true)) {
+    if object.at("/spec/unschedulable") == Some(&Value::Bool(true)) {
         status.push_str(",SchedulingDisabled");
     }
     let mut roles: Vec<&str> = object
-        .pointer("/metadata/labels")
+        .at("/metadata/labels")
         .and_then(Value::as_object)
         .into_iter()
         .flatten()
@@ -354,7 +351,7 @@ fn node(object: &Value, created: String) -> Vec<Value> {
         let found = list(object, "/status/addresses").find(|address| address["type"] == kind);
         or_none(found.and_then(|address| address["address"].as_str()).unwrap_or_default())
     };
-    let info = |key: &str| match text(object, &format!("/status/nodeInfo/{key}")) {
+    let info = |key: &str| match object.text_at(&format!("/status/nodeInfo/{key}")) {
         "" => Value::from("<unknown>"),
         known => known.into(),
     };
@@ -362,7 +359,7 @@ fn node(object: &Value, created: String) -> Vec<Value> {
         status.into(),
         or_none(&roles.join(",")),
         created.into(),
-        text(object, "/status/nodeInfo/kubeletVersion").into(),
+        object.text_at("/status/nodeInfo/kubeletVersion").into(),
         address("InternalIP"),
         address("ExternalIP"),
         info("osImage"),
@@ -373,35 +370,35 @@ fn node(object: &Value, created: String) -> Vec<Value> {
 
 fn event(object: &Value, now: Timestamp) -> Vec<Value> {
     let moment = |paths: [&str; 3]| {
-        let at = paths.iter().map(|path| text(object, path)).find(|at| !at.is_empty());
+        let at = paths.iter().map(|path| object.text_at(path)).find(|at| !at.is_empty());
         age(at, now)
     };
     let involved = &object["involvedObject"];
     let field = |key: &str| involved[key].as_str().unwrap_or_default();
-    let source = match (text(object, "/source/component"), text(object, "/source/host")) {
-        ("", _) => text(object, "/reportingComponent").to_owned(),
+    let source = match (object.text_at("/source/component"), object.text_at("/source/host")) {
+        ("", _) => object.text_at("/reportingComponent").to_owned(),
         (component, "") => component.to_owned(),
         (component, host) => format!("{component}, {host}"),
     };
-    let count = object.pointer("/series/count").or(object.get("count")).and_then(Value::as_i64).unwrap_or(1);
+    let count = object.at("/series/count").or(object.get("count")).and_then(Value::as_i64).unwrap_or(1);
     vec![
         moment(["/series/lastObservedTime", "/lastTimestamp", "/eventTime"]).into(),
-        text(object, "/type").into(),
-        text(object, "/reason").into(),
+        object.text_at("/type").into(),
+        object.text_at("/reason").into(),
         format!("{}/{}", field("kind").to_lowercase(), field("name")).into(),
         field("fieldPath").into(),
         source.into(),
-        text(object, "/message").trim().into(),
+        object.text_at("/message").trim().into(),
         moment(["/firstTimestamp", "/eventTime", "/metadata/creationTimestamp"]).into(),
         count.max(1).into(),
-        text(object, "/metadata/name").into(),
+        object.text_at("/metadata/name").into(),
     ]
 }
 
 fn quota(object: &Value, created: String) -> Vec<Value> {
     let (mut requests, mut limits) = (Vec::new(), Vec::new());
-    for (name, hard) in object.pointer("/status/hard").and_then(Value::as_object).into_iter().flatten() {
-        let used = object.pointer("/status/used").and_then(|used| used.get(name));
+    for (name, hard) in object.at("/status/hard").and_then(Value::as_object).into_iter().flatten() {
+        let used = object.at("/status/used").and_then(|used| used.get(name));
         let line = format!(
             "{name}: {}/{}",
             used.and_then(Value::as_str).unwrap_or("0"),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use trainyard_objects::At as _;
 use trainyard_objects::{FieldError, Schema};
 
 use super::columns::Column;
@@ -62,7 +63,7 @@ fn version(group: &str, version: &Value, index: usize, shared: bool) -> Result<V
     let path = format!("spec.versions[{index}]");
     let name = version["name"].as_str().unwrap_or_default();
     let schema_path = format!("{path}.schema.openAPIV3Schema");
-    let Some(source) = version.pointer("/schema/openAPIV3Schema").filter(|schema| schema.is_object()) else {
+    let Some(source) = version.at("/schema/openAPIV3Schema").filter(|schema| schema.is_object()) else {
         return Err(vec![FieldError::required(schema_path, "schemas are required")]);
     };
     let schema_path = if shared { "spec.validation.openAPIV3Schema".to_owned() } else { schema_path };

@@ -2,8 +2,9 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
+use trainyard_objects::At as _;
 
-use super::columns::{age, length, list, or_none, text};
+use super::columns::{age, length, list, or_none};
 
 /// Restarts of containers, and when the last one was.
 #[derive(Default)]
@@ -15,7 +16,7 @@ struct Restarts {
 impl Restarts {
     fn add(&mut self, status: &Value) {
         self.count += status["restartCount"].as_i64().unwrap_or(0);
-        let at = text(status, "/lastState/terminated/finishedAt");
+        let at = status.text_at("/lastState/terminated/finishedAt");
         if !at.is_empty() && self.last.as_deref().is_none_or(|last| last < at) {
             self.last = Some(at.to_owned());
         }
@@ -50,10 +51,10 @@ pub(super) fn row(pod: &Value, created: String, now: Timestamp) -> Vec<Value> {
         reason = Some(running(pod, &mut ready, &mut restarts));
     }
     let mut reason = reason.unwrap_or_default();
-    if !text(pod, "/metadata/deletionTimestamp").is_empty() {
-        if text(pod, "/status/reason") == "NodeLost" {
+    if !pod.text_at("/metadata/deletionTimestamp").is_empty() {
+        if pod.text_at("/status/reason") == "NodeLost" {
             "Unknown".clone_into(&mut reason);
-        } else if !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed") {
+        } else if !matches!(pod.text_at("/status/phase"), "Succeeded" | "Failed") {
             "Terminating".clone_into(&mut reason);
         }
     }
@@ -66,15 +67,15 @@ pub(super) fn row(pod: &Value, created: String, now: Timestamp) -> Vec<Value> {
         reason.into(),
         restarts.into(),
         created.into(),
-        or_none(text(pod, "/status/podIP")),
-        or_none(text(pod, "/spec/nodeName")),
-        or_none(text(pod, "/status/nominatedNodeName")),
+        or_none(pod.text_at("/status/podIP")),
+        or_none(pod.text_at("/spec/nodeName")),
+        or_none(pod.text_at("/status/nominatedNodeName")),
         "<none>".into(),
     ]
 }
 
 fn terminated(status: &Value) -> Option<&Value> {
-    status.pointer("/state/terminated").filter(|state| state.is_object())
+    status.at("/state/terminated").filter(|state| state.is_object())
 }
 
 /// Why a container ended.
@@ -91,7 +92,7 @@ fn initializing(pod: &Value, index: usize, status: &Value) -> String {
     if let Some(state) = terminated(status) {
         return format!("Init:{}", ended(state));
     }
-    match text(status, "/state/waiting/reason") {
+    match status.text_at("/state/waiting/reason") {
         "" | "PodInitializing" => format!("Init:{index}/{}", length(pod, "/spec/initContainers")),
         why => format!("Init:{why}"),
     }
@@ -99,7 +100,7 @@ fn initializing(pod: &Value, index: usize, status: &Value) -> String {
 
 /// What a pod says whose containers run, or should, or did.
 fn running(pod: &Value, ready: &mut usize, restarts: &mut Restarts) -> String {
-    let mut reason = match (text(pod, "/status/reason"), text(pod, "/status/phase")) {
+    let mut reason = match (pod.text_at("/status/reason"), pod.text_at("/status/phase")) {
         ("", phase) => phase.to_owned(),
         (reason, _) => reason.to_owned(),
     };
@@ -111,10 +112,10 @@ fn running(pod: &Value, ready: &mut usize, restarts: &mut Restarts) -> String {
     let statuses: Vec<&Value> = list(pod, "/status/containerStatuses").collect();
     for status in statuses.iter().rev() {
         restarts.add(status);
-        match (text(status, "/state/waiting/reason"), terminated(status)) {
+        match (status.text_at("/state/waiting/reason"), terminated(status)) {
             ("", Some(state)) => reason = ended(state),
             ("", None) => {
-                if status["ready"] == true && status.pointer("/state/running").is_some() {
+                if status["ready"] == true && status.at("/state/running").is_some() {
                     any_running = true;
                     *ready += 1;
                 }

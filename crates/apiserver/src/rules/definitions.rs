@@ -1,9 +1,10 @@
 //! CustomResourceDefinitions: what a definition must say, and what it may not change later.
 
 use serde_json::{Value, json};
+use trainyard_objects::At as _;
 use trainyard_objects::{FieldError, names};
 
-use super::{default, items, object, text};
+use super::{default, items, object};
 use crate::clock::seconds;
 use crate::collect::DEFINITION_FINALIZER;
 use crate::kinds::custom;
@@ -12,7 +13,7 @@ use crate::state::State;
 pub(super) fn prepare(state: &State, definition: &mut Value, old: Option<&Value>) {
     let spec = object(definition, "spec");
     let names = object(spec, "names");
-    let kind = text(names, "/kind").to_owned();
+    let kind = names.text_at("/kind").to_owned();
     default(names, "singular", kind.to_lowercase());
     default(names, "listKind", format!("{kind}List"));
     default(spec, "conversion", json!({"strategy": "None"}));
@@ -64,8 +65,8 @@ pub(super) fn prepare(state: &State, definition: &mut Value, old: Option<&Value>
 pub(super) fn validate(state: &State, definition: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let spec = &definition["spec"];
     let mut errors = Vec::new();
-    let (group, plural) = (text(spec, "/group"), text(spec, "/names/plural"));
-    let name = text(definition, "/metadata/name");
+    let (group, plural) = (spec.text_at("/group"), spec.text_at("/names/plural"));
+    let name = definition.text_at("/metadata/name");
     let wanted = format!("{plural}.{group}");
     if name != wanted {
         let detail = "must be spec.names.plural+\".\"+spec.group";
@@ -81,12 +82,12 @@ pub(super) fn validate(state: &State, definition: &Value, old: Option<&Value>) -
         );
     }
     for key in ["plural", "kind"] {
-        if text(spec, &format!("/names/{key}")).is_empty() {
+        if spec.text_at(&format!("/names/{key}")).is_empty() {
             errors.push(FieldError::required(format!("spec.names.{key}"), ""));
         }
     }
     for key in ["plural", "singular"] {
-        let given = text(spec, &format!("/names/{key}"));
+        let given = spec.text_at(&format!("/names/{key}"));
         if !given.is_empty() {
             let wrong = names::dns_1035_label(given);
             errors.extend(
@@ -95,19 +96,19 @@ pub(super) fn validate(state: &State, definition: &Value, old: Option<&Value>) -
         }
     }
     let scopes = ["Cluster", "Namespaced"];
-    if !scopes.contains(&text(spec, "/scope")) {
-        errors.push(FieldError::not_supported("spec.scope", text(spec, "/scope"), &scopes));
+    if !scopes.contains(&spec.text_at("/scope")) {
+        errors.push(FieldError::not_supported("spec.scope", spec.text_at("/scope"), &scopes));
     }
-    if text(spec, "/conversion/strategy") != "None" {
+    if spec.text_at("/conversion/strategy") != "None" {
         errors.push(FieldError::invalid(
             "spec.conversion.strategy",
-            text(spec, "/conversion/strategy"),
+            spec.text_at("/conversion/strategy"),
             "Trainyard's embedded control plane serves versions of one schema only (strategy None); webhooks need a cluster",
         ));
     }
     let mut seen = Vec::new();
     for (index, version) in items(spec, "versions").enumerate() {
-        let given = text(version, "/name");
+        let given = version.text_at("/name");
         let wrong = names::dns_1035_label(given);
         errors.extend(
             wrong
@@ -120,7 +121,7 @@ pub(super) fn validate(state: &State, definition: &Value, old: Option<&Value>) -
         }
         seen.push(given);
         for (at, field) in items(version, "selectableFields").enumerate() {
-            let path = text(field, "/jsonPath");
+            let path = field.text_at("/jsonPath");
             if !custom::is_path(path) {
                 let place = format!("spec.versions[{index}].selectableFields[{at}].jsonPath");
                 errors.push(FieldError::invalid(place, path, "is an invalid path"));
@@ -147,10 +148,10 @@ pub(super) fn validate(state: &State, definition: &Value, old: Option<&Value>) -
 fn changes(spec: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for path in ["/group", "/names/plural", "/names/kind", "/scope"] {
-        if spec.pointer(path) != old.pointer(path) {
+        if spec.at(path) != old.at(path) {
             errors.push(FieldError::invalid(
                 format!("spec{}", path.replace('/', ".")),
-                spec.pointer(path).cloned().unwrap_or_default(),
+                spec.at(path).cloned().unwrap_or_default(),
                 "field is immutable",
             ));
         }
@@ -160,13 +161,13 @@ fn changes(spec: &Value, old: &Value) -> Vec<FieldError> {
 
 /// Which of a definition's names another kind of its group has.
 fn taken(state: &State, spec: &Value) -> Option<(&'static str, String)> {
-    let (group, plural) = (text(spec, "/group"), text(spec, "/names/plural"));
+    let (group, plural) = (spec.text_at("/group"), spec.text_at("/names/plural"));
     let names = &spec["names"];
     for other in state.kinds.all().filter(|other| other.group == group && other.plural != plural) {
         for (reason, name) in [
-            ("KindConflict", text(names, "/kind")),
-            ("ListKindConflict", text(names, "/listKind")),
-            ("SingularConflict", text(names, "/singular")),
+            ("KindConflict", names.text_at("/kind")),
+            ("ListKindConflict", names.text_at("/listKind")),
+            ("SingularConflict", names.text_at("/singular")),
         ] {
             if [&other.kind, &other.list_kind, &other.singular].iter().any(|one| *one == name) {
                 return Some((reason, format!("\"{name}\" is already in use")));

@@ -7,6 +7,7 @@ pub(crate) mod pods;
 pub(crate) mod services;
 
 use serde_json::{Map, Value};
+use trainyard_objects::At as _;
 use trainyard_objects::FieldError;
 
 use crate::error::Result;
@@ -99,10 +100,6 @@ pub(crate) fn updates_unconditionally(kind: &Kind) -> bool {
     !matches!(kind.builtin(), None | Some(Builtin::Definition | Builtin::Lease))
 }
 
-fn text<'a>(value: &'a Value, path: &str) -> &'a str {
-    value.pointer(path).and_then(Value::as_str).unwrap_or_default()
-}
-
 fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value.get(key).and_then(Value::as_array).into_iter().flatten()
 }
@@ -159,15 +156,13 @@ pub(crate) fn has_wrong_amount(builtin: Builtin, value: &Value) -> bool {
                 .iter()
                 .any(|key| items(spec, key).any(|container| in_resources(&container["resources"])))
                 || items(spec, "volumes")
-                    .any(|volume| volume.pointer("/emptyDir/sizeLimit").is_some_and(unreadable))
+                    .any(|volume| volume.at("/emptyDir/sizeLimit").is_some_and(unreadable))
                 || in_map(spec.get("overhead"))
         }
         Builtin::Claim => in_resources(&spec["resources"]),
         Builtin::Quota => in_map(spec.get("hard")),
         Builtin::Volume => in_map(spec.get("capacity")),
-        Builtin::Node => {
-            in_map(value.pointer("/status/capacity")) || in_map(value.pointer("/status/allocatable"))
-        }
+        Builtin::Node => in_map(value.at("/status/capacity")) || in_map(value.at("/status/allocatable")),
         _ => false,
     }
 }

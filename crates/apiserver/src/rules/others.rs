@@ -1,15 +1,16 @@
 //! The smaller kinds: config maps, secrets, claims, namespaces, events, leases and the like.
 
 use serde_json::{Value, json};
+use trainyard_objects::At as _;
 use trainyard_objects::{FieldError, names};
 
-use super::{canonical_amounts, default, items, object, text, wrong_amounts};
+use super::{canonical_amounts, default, items, object, wrong_amounts};
 use crate::kinds::Builtin;
 
 pub(super) fn prepare(builtin: Builtin, value: &mut Value, old: Option<&Value>) {
     match builtin {
         Builtin::Namespace => {
-            let name = text(value, "/metadata/name").to_owned();
+            let name = value.text_at("/metadata/name").to_owned();
             let labels = object(&mut value["metadata"], "labels");
             labels["kubernetes.io/metadata.name"] = name.into();
             if old.is_none() {
@@ -36,7 +37,7 @@ pub(super) fn prepare(builtin: Builtin, value: &mut Value, old: Option<&Value>) 
             }
             if old.is_none() {
                 value["status"] = json!({"phase": "Pending"});
-            } else if let Some(volume) = old.and_then(|old| old.pointer("/spec/volumeName")) {
+            } else if let Some(volume) = old.and_then(|old| old.at("/spec/volumeName")) {
                 default(object(value, "spec"), "volumeName", volume.clone());
             }
         }
@@ -102,17 +103,17 @@ pub(super) fn validate(builtin: Builtin, value: &Value, old: Option<&Value>) -> 
         Builtin::NewEvent => new_event(value, old),
         Builtin::Lease => lease(value),
         Builtin::Quota => {
-            let mut errors = wrong_amounts("spec.hard", value.pointer("/spec/hard"));
+            let mut errors = wrong_amounts("spec.hard", value.at("/spec/hard"));
             if let Some(old) = old
-                && value.pointer("/spec/scopes") != old.pointer("/spec/scopes")
+                && value.at("/spec/scopes") != old.at("/spec/scopes")
             {
-                let given = value.pointer("/spec/scopes").cloned().unwrap_or_default();
+                let given = value.at("/spec/scopes").cloned().unwrap_or_default();
                 errors.push(FieldError::invalid("spec.scopes", given, "field is immutable"));
             }
             errors
         }
         Builtin::PriorityClass => {
-            let name = text(value, "/metadata/name");
+            let name = value.text_at("/metadata/name");
             let number = value["value"].as_i64().unwrap_or(0);
             let mut errors = Vec::new();
             if number > 1_000_000_000 && !name.starts_with("system-") {
@@ -126,17 +127,17 @@ pub(super) fn validate(builtin: Builtin, value: &Value, old: Option<&Value>) -> 
         }
         Builtin::StorageClass => {
             let mut errors = Vec::new();
-            if text(value, "/provisioner").is_empty() {
+            if value.text_at("/provisioner").is_empty() {
                 errors.push(FieldError::required("provisioner", ""));
             }
             errors
         }
         Builtin::Volume => {
-            let mut errors = wrong_amounts("spec.capacity", value.pointer("/spec/capacity"));
+            let mut errors = wrong_amounts("spec.capacity", value.at("/spec/capacity"));
             if items(&value["spec"], "accessModes").next().is_none() {
                 errors.push(FieldError::required("spec.accessModes", ""));
             }
-            if value.pointer("/spec/capacity/storage").is_none() {
+            if value.at("/spec/capacity/storage").is_none() {
                 errors.push(FieldError::required("spec.capacity", ""));
             }
             errors
@@ -193,10 +194,10 @@ fn claim(value: &Value, old: Option<&Value>) -> Vec<FieldError> {
             errors.push(FieldError::not_supported("spec.accessModes", mode, &modes));
         }
     }
-    if spec.pointer("/resources/requests/storage").is_none() {
+    if spec.at("/resources/requests/storage").is_none() {
         errors.push(FieldError::required("spec.resources[storage]", ""));
     }
-    errors.extend(wrong_amounts("spec.resources.requests", spec.pointer("/resources/requests")));
+    errors.extend(wrong_amounts("spec.resources.requests", spec.at("/resources/requests")));
     if let Some(old) = old {
         let fixed = |spec: &Value| {
             let mut spec = spec.clone();
@@ -226,13 +227,13 @@ fn claim(value: &Value, old: Option<&Value>) -> Vec<FieldError> {
 }
 
 fn event(value: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let involved = text(value, "/involvedObject/namespace");
+    let involved = value.text_at("/involvedObject/namespace");
     about_elsewhere(value, old, "involvedObject", involved)
 }
 
 /// An event is told in the namespace of what it is about; of things without one, in the default one.
 fn about_elsewhere(value: &Value, old: Option<&Value>, field: &str, involved: &str) -> Vec<FieldError> {
-    let namespace = text(value, "/metadata/namespace");
+    let namespace = value.text_at("/metadata/namespace");
     let matches = if involved.is_empty() {
         ["default", "kube-system"].contains(&namespace)
     } else {
@@ -249,17 +250,17 @@ fn new_event(value: &Value, old: Option<&Value>) -> Vec<FieldError> {
     if old.is_some() {
         return Vec::new();
     }
-    let mut errors = about_elsewhere(value, old, "regarding", text(value, "/regarding/namespace"));
-    if text(value, "/eventTime").is_empty() {
+    let mut errors = about_elsewhere(value, old, "regarding", value.text_at("/regarding/namespace"));
+    if value.text_at("/eventTime").is_empty() {
         errors.push(FieldError::required("eventTime", ""));
     } else {
         for key in ["reportingController", "reportingInstance", "action", "reason"] {
-            if text(value, &format!("/{key}")).is_empty() {
+            if value.text_at(&format!("/{key}")).is_empty() {
                 errors.push(FieldError::required(key, ""));
             }
         }
     }
-    let kind = text(value, "/type");
+    let kind = value.text_at("/type");
     if !["Normal", "Warning"].contains(&kind) {
         errors.push(FieldError::invalid("type", kind, format!("has invalid value: {kind}")));
     }
@@ -268,7 +269,7 @@ fn new_event(value: &Value, old: Option<&Value>) -> Vec<FieldError> {
 
 fn lease(value: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if let Some(seconds) = value.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64)
+    if let Some(seconds) = value.at("/spec/leaseDurationSeconds").and_then(Value::as_i64)
         && seconds <= 0
     {
         let detail = "must be greater than 0";

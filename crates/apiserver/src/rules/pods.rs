@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
+use trainyard_objects::At as _;
 use trainyard_objects::{FieldError, names};
 
-use super::{canonical_amounts, default, each, items, object, text, wrong_amounts};
+use super::{canonical_amounts, default, each, items, object, wrong_amounts};
 use crate::error::{ApiError, Result};
 use crate::kinds::quantity::Amount;
 use crate::state::State;
@@ -13,12 +14,12 @@ use crate::state::State;
 /// A new pod: defaults, priority, and a status that says that nothing happened yet.
 pub(super) fn prepare(state: &State, pod: &mut Value) -> Result<()> {
     defaults(pod);
-    let class = text(pod, "/spec/priorityClassName").to_owned();
+    let class = pod.text_at("/spec/priorityClassName").to_owned();
     let mut priority = 0;
     if !class.is_empty() {
         let Some(found) = state.store.get("priorityclasses.scheduling.k8s.io", &class) else {
             let why = format!("no PriorityClass with name {class} was found");
-            return Err(ApiError::forbidden("", "pods", text(pod, "/metadata/name"), &why));
+            return Err(ApiError::forbidden("", "pods", pod.text_at("/metadata/name"), &why));
         };
         priority = found.value()["value"].as_i64().unwrap_or(0);
     }
@@ -47,8 +48,8 @@ pub(super) fn prepare_change(pod: &mut Value, old: &Value) {
 fn tolerations(spec: &mut Value) {
     let tolerated = |key: &str| {
         items(spec, "tolerations").any(|toleration| {
-            let tolerated = text(toleration, "/key");
-            let effect = text(toleration, "/effect");
+            let tolerated = toleration.text_at("/key");
+            let effect = toleration.text_at("/effect");
             (tolerated == key || tolerated.is_empty()) && (effect.is_empty() || effect == "NoExecute")
         })
     };
@@ -79,7 +80,7 @@ fn defaults(pod: &mut Value) {
     }
     default(spec, "enableServiceLinks", true);
     default(spec, "securityContext", Map::new());
-    let account = match (text(spec, "/serviceAccountName"), text(spec, "/serviceAccount")) {
+    let account = match (spec.text_at("/serviceAccountName"), spec.text_at("/serviceAccount")) {
         ("", "") => "default".to_owned(),
         ("", other) => other.to_owned(),
         (name, _) => name.to_owned(),
@@ -99,7 +100,7 @@ fn defaults(pod: &mut Value) {
 fn container(container: &mut Value) {
     default(container, "terminationMessagePath", "/dev/termination-log");
     default(container, "terminationMessagePolicy", "File");
-    let image = text(container, "/image");
+    let image = container.text_at("/image");
     let name = image.rsplit('/').next().unwrap_or_default();
     let policy = if !image.contains('@') && (name.ends_with(":latest") || !name.contains(':')) {
         "Always"
@@ -188,8 +189,8 @@ fn quality(pod: &Value) -> &'static str {
     for key in ["initContainers", "containers"] {
         for container in items(&pod["spec"], key) {
             for resource in ["cpu", "memory"] {
-                let request = container.pointer(&format!("/resources/requests/{resource}"));
-                let limit = container.pointer(&format!("/resources/limits/{resource}"));
+                let request = container["resources"]["requests"].get(resource);
+                let limit = container["resources"]["limits"].get(resource);
                 any |= request.is_some() || limit.is_some();
                 all &= limit.is_some() && request == limit;
             }
@@ -217,7 +218,7 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>) -> Vec<FieldError> {
     for key in ["containers", "initContainers"] {
         for (index, container) in items(spec, key).enumerate() {
             let path = format!("spec.{key}[{index}]");
-            let name = text(container, "/name");
+            let name = container.text_at("/name");
             if !name.is_empty() && !taken.insert(name.to_owned()) {
                 errors.push(FieldError::duplicate(format!("{path}.name"), name));
             }
@@ -225,13 +226,13 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>) -> Vec<FieldError> {
         }
     }
     let supported = ["Always", "OnFailure", "Never"];
-    if !supported.contains(&text(spec, "/restartPolicy")) {
-        let given = text(spec, "/restartPolicy");
+    if !supported.contains(&spec.text_at("/restartPolicy")) {
+        let given = spec.text_at("/restartPolicy");
         errors.push(FieldError::not_supported("spec.restartPolicy", given, &supported));
     }
     let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
-    if !policies.contains(&text(spec, "/dnsPolicy")) {
-        errors.push(FieldError::not_supported("spec.dnsPolicy", text(spec, "/dnsPolicy"), &policies));
+    if !policies.contains(&spec.text_at("/dnsPolicy")) {
+        errors.push(FieldError::not_supported("spec.dnsPolicy", spec.text_at("/dnsPolicy"), &policies));
     }
     if let Some(seconds) = spec.get("activeDeadlineSeconds").and_then(Value::as_i64)
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
@@ -242,7 +243,7 @@ pub(super) fn validate(pod: &Value, old: Option<&Value>) -> Vec<FieldError> {
     for (key, rule) in
         [("hostname", names::dns_label as fn(&str) -> Vec<String>), ("subdomain", names::dns_label)]
     {
-        let given = text(spec, &format!("/{key}"));
+        let given = spec.text_at(&format!("/{key}"));
         if !given.is_empty() {
             errors.extend(
                 rule(given).into_iter().map(|why| FieldError::invalid(format!("spec.{key}"), given, why)),
@@ -278,7 +279,7 @@ fn volumes(spec: &Value, errors: &mut Vec<FieldError>) -> BTreeSet<String> {
     let mut known = BTreeSet::new();
     for (index, volume) in items(spec, "volumes").enumerate() {
         let path = format!("spec.volumes[{index}]");
-        let name = text(volume, "/name");
+        let name = volume.text_at("/name");
         if name.is_empty() {
             errors.push(FieldError::required(format!("{path}.name"), ""));
         } else {
@@ -305,7 +306,7 @@ fn volumes(spec: &Value, errors: &mut Vec<FieldError>) -> BTreeSet<String> {
             ("persistentVolumeClaim", "claimName"),
         ] {
             let given = volume.get(source).filter(|source| source.is_object());
-            if given.is_some_and(|source| text(source, &format!("/{field}")).is_empty()) {
+            if given.is_some_and(|source| source.text_at(&format!("/{field}")).is_empty()) {
                 errors.push(FieldError::required(format!("{path}.{source}.{field}"), ""));
             }
         }
@@ -320,17 +321,17 @@ fn wrong_with_container(
     volumes: &BTreeSet<String>,
     errors: &mut Vec<FieldError>,
 ) {
-    let name = text(container, "/name");
+    let name = container.text_at("/name");
     if name.is_empty() {
         errors.push(FieldError::required(format!("{path}.name"), ""));
     } else {
         let wrong = names::dns_label(name);
         errors.extend(wrong.into_iter().map(|why| FieldError::invalid(format!("{path}.name"), name, why)));
     }
-    if text(container, "/image").is_empty() {
+    if container.text_at("/image").is_empty() {
         errors.push(FieldError::required(format!("{path}.image"), ""));
-    } else if text(container, "/image").trim() != text(container, "/image") {
-        let image = text(container, "/image");
+    } else if container.text_at("/image").trim() != container.text_at("/image") {
+        let image = container.text_at("/image");
         errors.push(FieldError::invalid(
             format!("{path}.image"),
             image,
@@ -338,11 +339,11 @@ fn wrong_with_container(
         ));
     }
     let pulls = ["Always", "IfNotPresent", "Never"];
-    if !pulls.contains(&text(container, "/imagePullPolicy")) {
-        let given = text(container, "/imagePullPolicy");
+    if !pulls.contains(&container.text_at("/imagePullPolicy")) {
+        let given = container.text_at("/imagePullPolicy");
         errors.push(FieldError::not_supported(format!("{path}.imagePullPolicy"), given, &pulls));
     }
-    let restart = text(container, "/restartPolicy");
+    let restart = container.text_at("/restartPolicy");
     if !restart.is_empty() && key == "initContainers" && restart != "Always" {
         errors.push(FieldError::not_supported(format!("{path}.restartPolicy"), restart, &["Always"]));
     }
@@ -358,7 +359,7 @@ fn wrong_with_container(
                 "must be between 1 and 65535, inclusive",
             )),
         }
-        let name = text(port, "/name");
+        let name = port.text_at("/name");
         if !name.is_empty() {
             for why in names::port_name(name) {
                 errors.push(FieldError::invalid(format!("{path}.name"), name, why));
@@ -368,14 +369,14 @@ fn wrong_with_container(
             }
         }
         let protocols = ["SCTP", "TCP", "UDP"];
-        if !protocols.contains(&text(port, "/protocol")) {
-            let given = text(port, "/protocol");
+        if !protocols.contains(&port.text_at("/protocol")) {
+            let given = port.text_at("/protocol");
             errors.push(FieldError::not_supported(format!("{path}.protocol"), given, &protocols));
         }
     }
     for (index, variable) in items(container, "env").enumerate() {
         let path = format!("{path}.env[{index}]");
-        let name = text(variable, "/name");
+        let name = variable.text_at("/name");
         if name.is_empty() {
             errors.push(FieldError::required(format!("{path}.name"), ""));
         } else {
@@ -383,7 +384,7 @@ fn wrong_with_container(
                 errors.push(FieldError::invalid(format!("{path}.name"), name, why));
             }
         }
-        if !text(variable, "/value").is_empty() && variable.get("valueFrom").is_some() {
+        if !variable.text_at("/value").is_empty() && variable.get("valueFrom").is_some() {
             errors.push(FieldError::invalid(
                 format!("{path}.valueFrom"),
                 "",
@@ -394,13 +395,13 @@ fn wrong_with_container(
     let mut mounts = BTreeSet::new();
     for (index, mount) in items(container, "volumeMounts").enumerate() {
         let path = format!("{path}.volumeMounts[{index}]");
-        let name = text(mount, "/name");
+        let name = mount.text_at("/name");
         if name.is_empty() {
             errors.push(FieldError::required(format!("{path}.name"), ""));
         } else if !volumes.contains(name) {
             errors.push(FieldError::not_found(format!("{path}.name"), name));
         }
-        let place = text(mount, "/mountPath");
+        let place = mount.text_at("/mountPath");
         if place.is_empty() {
             errors.push(FieldError::required(format!("{path}.mountPath"), ""));
         } else if !mounts.insert(place.to_owned()) {
@@ -493,7 +494,7 @@ fn changes(spec: &Value, old: &Value) -> Vec<FieldError> {
     }
     for key in ["containers", "initContainers"] {
         for (index, container) in items(spec, key).enumerate() {
-            if text(container, "/image").is_empty() {
+            if container.text_at("/image").is_empty() {
                 errors.push(FieldError::required(format!("spec.{key}[{index}].image"), ""));
             }
         }
@@ -504,9 +505,8 @@ fn changes(spec: &Value, old: &Value) -> Vec<FieldError> {
 pub(super) fn validate_status(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     // A container that ended for good does not come back.
-    if text(old, "/spec/restartPolicy") == "Never" {
-        let is_terminated =
-            |status: &Value| status.pointer("/state/terminated").is_some_and(Value::is_object);
+    if old.text_at("/spec/restartPolicy") == "Never" {
+        let is_terminated = |status: &Value| status.at("/state/terminated").is_some_and(Value::is_object);
         for (index, status) in items(&new["status"], "containerStatuses").enumerate() {
             let before =
                 items(&old["status"], "containerStatuses").find(|before| before["name"] == status["name"]);

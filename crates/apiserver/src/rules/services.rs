@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
+use trainyard_objects::At as _;
 use trainyard_objects::{FieldError, names};
 
-use super::{default, each, items, object, text};
+use super::{default, each, items, object};
 use crate::state::State;
 
 /// Services get addresses from here on, as in a cluster with the usual range.
@@ -28,10 +29,10 @@ pub(super) fn prepare(state: &mut State, service: &mut Value, old: Option<&Value
         return;
     }
     default(spec, "internalTrafficPolicy", "Cluster");
-    if let Some(address) = old.and_then(|old| old.pointer("/spec/clusterIP")) {
+    if let Some(address) = old.and_then(|old| old.at("/spec/clusterIP")) {
         default(spec, "clusterIP", address.clone());
     }
-    if text(spec, "/clusterIP").is_empty() {
+    if spec.text_at("/clusterIP").is_empty() {
         state.addresses += 1;
         let address = Ipv4Addr::from(u32::from(FIRST_ADDRESS) + state.addresses);
         spec["clusterIP"] = address.to_string().into();
@@ -49,11 +50,11 @@ pub(super) fn validate(service: &Value, old: Option<&Value>) -> Vec<FieldError> 
     let spec = &service["spec"];
     let mut errors = Vec::new();
     let kinds = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
-    let kind = text(spec, "/type");
+    let kind = spec.text_at("/type");
     if !kinds.contains(&kind) {
         errors.push(FieldError::not_supported("spec.type", kind, &kinds));
     }
-    let headless = text(spec, "/clusterIP") == "None";
+    let headless = spec.text_at("/clusterIP") == "None";
     let count = items(spec, "ports").count();
     if count == 0 && !headless && kind != "ExternalName" {
         errors.push(FieldError::required("spec.ports", ""));
@@ -61,7 +62,7 @@ pub(super) fn validate(service: &Value, old: Option<&Value>) -> Vec<FieldError> 
     let mut taken = BTreeSet::new();
     for (index, port) in items(spec, "ports").enumerate() {
         let path = format!("spec.ports[{index}]");
-        let name = text(port, "/name");
+        let name = port.text_at("/name");
         if name.is_empty() && count > 1 {
             errors.push(FieldError::required(format!("{path}.name"), ""));
         } else if !name.is_empty() {
@@ -78,23 +79,23 @@ pub(super) fn validate(service: &Value, old: Option<&Value>) -> Vec<FieldError> 
             errors.push(FieldError::invalid(format!("{path}.port"), number, detail));
         }
         let protocols = ["SCTP", "TCP", "UDP"];
-        if !protocols.contains(&text(port, "/protocol")) {
+        if !protocols.contains(&port.text_at("/protocol")) {
             errors.push(FieldError::not_supported(
                 format!("{path}.protocol"),
-                text(port, "/protocol"),
+                port.text_at("/protocol"),
                 &protocols,
             ));
         }
     }
-    let address = text(spec, "/clusterIP");
+    let address = spec.text_at("/clusterIP");
     if !headless && !address.is_empty() && address.parse::<std::net::IpAddr>().is_err() {
         let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
         errors.push(FieldError::invalid("spec.clusterIPs[0]", address, detail));
     }
     if let Some(old) = old
         && kind != "ExternalName"
-        && text(old, "/spec/type") != "ExternalName"
-        && text(old, "/spec/clusterIP") != address
+        && old.text_at("/spec/type") != "ExternalName"
+        && old.text_at("/spec/clusterIP") != address
     {
         errors.push(FieldError::invalid("spec.clusterIPs[0]", json!([address]), "may not change once set"));
     }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
+use trainyard_objects::At as _;
 
 /// An object as it was at one revision.
 #[derive(Debug)]
@@ -119,8 +120,8 @@ impl Facts {
             owners: list("ownerReferences").into_iter().flatten().map(Owner::of).collect(),
             finalizers: list("finalizers").is_some_and(|all| !all.is_empty()),
             deleting: metadata.get("deletionTimestamp").is_some_and(|at| !at.is_null()),
-            node: value.pointer("/spec/nodeName").and_then(Value::as_str).map(Into::into),
-            phase: value.pointer("/status/phase").and_then(Value::as_str).map(Into::into),
+            node: value.at("/spec/nodeName").and_then(Value::as_str).map(Into::into),
+            phase: value.at("/status/phase").and_then(Value::as_str).map(Into::into),
         }
     }
 }

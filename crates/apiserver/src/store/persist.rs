@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use thiserror::Error;
+use trainyard_objects::At as _;
 
 use super::Object;
 
@@ -262,7 +263,7 @@ fn read(path: &Path, bytes: &[u8]) -> Result<(Contents, u64), Trouble> {
             (None, Some(raw)) => {
                 let value: Value =
                     serde_json::from_str(raw.get()).map_err(|error| damaged(error.to_string()))?;
-                let text = |path: &str| value.pointer(path).and_then(Value::as_str).unwrap_or_default();
+                let text = |path: &str| value.at(path).and_then(Value::as_str).unwrap_or_default();
                 let key = super::key(text("/metadata/namespace"), text("/metadata/name"));
                 objects.insert((resource, key.into()), (value, record.revision));
             }

@@ -1,8 +1,8 @@
 //! Admission that concerns the namespace of a new object.
 
 use serde_json::{Value, json};
+use trainyard_objects::At as _;
 
-use super::text;
 use crate::error::{ApiError, Result};
 use crate::kinds::Kind;
 use crate::state::State;
@@ -13,7 +13,7 @@ impl State {
         if !kind.namespaced {
             return Ok(());
         }
-        let namespace = text(value, "/metadata/namespace");
+        let namespace = value.text_at("/metadata/namespace");
         let Some(found) = self.store.get("namespaces", namespace) else {
             return Err(ApiError::not_found("", "namespaces", namespace));
         };
@@ -26,7 +26,7 @@ impl State {
                 "message": format!("namespace {namespace} is being terminated"),
                 "field": "metadata.namespace",
             });
-            let name = text(value, "/metadata/name");
+            let name = value.text_at("/metadata/name");
             return Err(ApiError::forbidden(&kind.group, &kind.plural, name, &why).with_causes(vec![cause]));
         }
         Ok(())

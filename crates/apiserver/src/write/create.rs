@@ -1,9 +1,10 @@
 //! A new object.
 
 use serde_json::{Map, Value};
+use trainyard_objects::At as _;
 use trainyard_objects::{FieldError, FieldReason, names};
 
-use super::{Options, Part, Written, check_type, decode, metadata, metadata_of, text, to_stored};
+use super::{Options, Part, Written, check_type, decode, metadata, metadata_of, to_stored};
 use crate::clock::seconds;
 use crate::error::{ApiError, Result};
 use crate::kinds::{Builtin, Kind, Source, Version};
@@ -63,7 +64,7 @@ impl State {
         options: &Options,
         managed: Option<Value>,
     ) -> Result<Written> {
-        let resource_version = text(&value, "/metadata/resourceVersion");
+        let resource_version = value.text_at("/metadata/resourceVersion");
         if !resource_version.is_empty() && resource_version != "0" {
             return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
         }
@@ -81,7 +82,7 @@ impl State {
             let group = if kind.is(Builtin::NewEvent) { "" } else { &kind.group };
             return Err(ApiError::invalid(group, &kind.kind, &name, &wrong));
         }
-        let namespace = text(&value, "/metadata/namespace").to_owned();
+        let namespace = value.text_at("/metadata/namespace").to_owned();
         if let Some(found) = self.store.get(&kind.resource, &key(&namespace, &name)) {
             return Err(ApiError::already_exists(&kind.group, &kind.plural, &name, found.facts.deleting));
         }
@@ -134,16 +135,16 @@ impl State {
 
     /// The object's name, generated if only its beginning is given.
     fn name_it(&self, kind: &Kind, value: &mut Value) -> Result<String> {
-        let given = text(value, "/metadata/name").to_owned();
+        let given = value.text_at("/metadata/name").to_owned();
         if !given.is_empty() {
             return Ok(given);
         }
-        let stem: String = text(value, "/metadata/generateName").chars().take(LONGEST_STEM).collect();
+        let stem: String = value.text_at("/metadata/generateName").chars().take(LONGEST_STEM).collect();
         if stem.is_empty() {
             let error = FieldError::required("metadata.name", "name or generateName is required");
             return Err(ApiError::invalid(&kind.group, &kind.kind, "", &[error]));
         }
-        let namespace = text(value, "/metadata/namespace").to_owned();
+        let namespace = value.text_at("/metadata/namespace").to_owned();
         let free = (0..TRIES)
             .map(|_| format!("{stem}{}", self.uids.suffix()))
             .find(|name| self.store.get(&kind.resource, &key(&namespace, name)).is_none());
@@ -164,12 +165,12 @@ impl State {
         let metadata = value.get("metadata").unwrap_or(&nothing);
         let mut wrong = Vec::new();
         if old.is_none() {
-            let name = text(value, "/metadata/name");
+            let name = value.text_at("/metadata/name");
             let rule = match kind.builtin() {
                 Some(Builtin::Namespace | Builtin::Service) => names::dns_label,
                 _ => names::dns_subdomain,
             };
-            let stem = text(value, "/metadata/generateName");
+            let stem = value.text_at("/metadata/generateName");
             if !stem.is_empty() {
                 // Something will follow it.
                 let masked =

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use serde_json::{Value, json};
+use trainyard_objects::At as _;
 
 use super::metadata_of;
 use super::update::is_released;
@@ -72,7 +73,7 @@ impl State {
         let mut value = live.value();
         let grace = grace(kind, &value, options.grace);
         let finalizers = finalizers(&value, options.propagation);
-        let had = value.pointer("/metadata/finalizers").cloned().unwrap_or_else(|| json!([]));
+        let had = value.at("/metadata/finalizers").cloned().unwrap_or_else(|| json!([]));
         let waits = !finalizers.is_empty() || grace > 0 || kind.is(Builtin::Namespace);
         let orphans = finalizers.iter().any(|finalizer| finalizer == ORPHAN);
         let is_first = !live.facts.deleting;
@@ -211,13 +212,13 @@ fn grace(kind: &Kind, value: &Value, asked: Option<i64>) -> i64 {
     if !kind.is(Builtin::Pod) {
         return 0;
     }
-    let placed = value.pointer("/spec/nodeName").and_then(Value::as_str).is_some_and(|node| !node.is_empty());
-    let over = matches!(value.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
+    let placed = value.at("/spec/nodeName").and_then(Value::as_str).is_some_and(|node| !node.is_empty());
+    let over = matches!(value.at("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
     if !placed || over {
         return 0;
     }
-    let own = value.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
-    let deleting = value.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
+    let own = value.at("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
+    let deleting = value.at("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
     let grace = asked.or(deleting).or(own).unwrap_or(30);
     // A negative period is one second, as it is for Kubernetes.
     if grace < 0 { 1 } else { grace }
@@ -226,7 +227,7 @@ fn grace(kind: &Kind, value: &Value, asked: Option<i64>) -> i64 {
 /// The finalizers with which an object goes.
 fn finalizers(value: &Value, propagation: Option<Propagation>) -> Vec<String> {
     let mut finalizers: Vec<String> = value
-        .pointer("/metadata/finalizers")
+        .at("/metadata/finalizers")
         .and_then(Value::as_array)
         .into_iter()
         .flatten()

@@ -13,6 +13,7 @@ mod update;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use trainyard_objects::At as _;
 use trainyard_objects::{FieldError, Manager, track};
 
 use crate::clock::seconds;
@@ -90,7 +91,7 @@ impl Part {
 
 /// Checks that a body is the kind of object that the path is about.
 fn check_type(kind: &Kind, version: &Version, body: &Value) -> Result<()> {
-    let (given_version, given_kind) = (text(body, "/apiVersion"), text(body, "/kind"));
+    let (given_version, given_kind) = (body.text_at("/apiVersion"), body.text_at("/kind"));
     let unrecognized = |field: &str| {
         ApiError::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): Object '{field}' is missing in '{body}'",
@@ -114,7 +115,7 @@ fn check_type(kind: &Kind, version: &Version, body: &Value) -> Result<()> {
     }
     if custom && given_kind != kind.kind {
         let error = FieldError::invalid("kind", given_kind, format!("must be {}", kind.kind));
-        return Err(ApiError::invalid(&kind.group, given_kind, text(body, "/metadata/name"), &[error]));
+        return Err(ApiError::invalid(&kind.group, given_kind, body.text_at("/metadata/name"), &[error]));
     }
     if !registered || (!given_kind.is_empty() && given_kind != kind.kind) {
         let name = if registered { version.name.as_str() } else { given_version };
@@ -308,10 +309,6 @@ fn set_api_version(value: &mut Value, api_version: &str) {
     if let Some(fields) = value.as_object_mut() {
         fields.insert("apiVersion".to_owned(), api_version.into());
     }
-}
-
-fn text<'a>(value: &'a Value, path: &str) -> &'a str {
-    value.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn metadata_of(value: &mut Value) -> &mut Map<String, Value> {

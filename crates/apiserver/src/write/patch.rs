@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use trainyard_objects::At as _;
 use trainyard_objects::{ApplyError, FieldError, Manager, PatchError, apply, patch};
 
 use super::{
     Options, Part, Undecodable, Written, check_type, create::place_in, decode, decode_as_given, from_stored,
-    metadata_of, text,
+    metadata_of,
 };
 use crate::clock::seconds;
 use crate::error::{ApiError, Result};
@@ -66,18 +67,18 @@ impl State {
             // The patch was applied once already; its refusal shows what came of it.
             wrong.of_patch(&patched(kind, version, how, &current, change).unwrap_or_default())
         })?;
-        let uid = text(&new, "/metadata/uid");
+        let uid = new.text_at("/metadata/uid");
         if !uid.is_empty() && *uid != *live.facts.uid {
             let error = FieldError::invalid("metadata.uid", uid, "field is immutable");
             return Err(ApiError::invalid(&kind.group, &kind.kind, name, &[error]));
         }
-        let given = text(&new, "/metadata/name");
+        let given = new.text_at("/metadata/name");
         if given != name {
             return Err(ApiError::bad_request(format!(
                 "the name of the object ({given}) does not match the name on the URL ({name})"
             )));
         }
-        if kind.namespaced && text(&new, "/metadata/namespace") != namespace {
+        if kind.namespaced && new.text_at("/metadata/namespace") != namespace {
             return Err(ApiError::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
@@ -97,27 +98,27 @@ impl State {
         options: &Options,
     ) -> Result<Written> {
         let mut intent = intent.clone();
-        if text(&intent, "/apiVersion").is_empty() || text(&intent, "/kind").is_empty() {
+        if intent.text_at("/apiVersion").is_empty() || intent.text_at("/kind").is_empty() {
             return Err(ApiError::bad_request(
                 "invalid object type: apiVersion and kind must be set in a server-side apply",
             ));
         }
         if check_type(kind, version, &intent).is_err() {
-            let given = text(&intent, "/apiVersion");
+            let given = intent.text_at("/apiVersion");
             let whole = if given.contains('/') { given.to_owned() } else { format!("/{given}") };
             return Err(ApiError::bad_request(format!(
                 "invalid object type: {whole}, Kind={}",
-                text(&intent, "/kind")
+                intent.text_at("/kind")
             )));
         }
-        if intent.pointer("/metadata/managedFields").is_some_and(|managed| !managed.is_null()) {
+        if intent.at("/metadata/managedFields").is_some_and(|managed| !managed.is_null()) {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
         let warnings =
             decode_as_given(kind, version, &mut intent, options).map_err(|wrong| wrong.of(kind, version))?;
         let live = self.store.get(&kind.resource, &key(namespace, name)).cloned();
         check_intent(kind, version, (namespace, name), &intent, live.as_deref(), &warnings)?;
-        let given = text(&intent, "/metadata/name");
+        let given = intent.text_at("/metadata/name");
         if !given.is_empty() && given != name {
             return Err(ApiError::bad_request(format!(
                 "the name of the object ({given}) does not match the name on the URL ({name})"
@@ -130,10 +131,10 @@ impl State {
                 return Err(ApiError::not_found(&kind.group, &kind.plural, name));
             }
             self.admit_namespace(kind, &intent)?;
-            if !text(&intent, "/metadata/uid").is_empty() {
+            if !intent.text_at("/metadata/uid").is_empty() {
                 let why = format!(
                     "uid mismatch: the provided object specified uid {}, and no existing object was found",
-                    text(&intent, "/metadata/uid")
+                    intent.text_at("/metadata/uid")
                 );
                 return Err(ApiError::conflict(&kind.group, &kind.plural, name, &why));
             }
@@ -186,13 +187,13 @@ impl State {
         // A status that is not applied here must still be one that could be.
         if part == Part::Main && version.has_status && intent.get("status").is_some() {
             apply(None, &intent, &manager, true, version.checks.shape())
-                .map_err(|error| refused(kind, text(&intent, "/metadata/name"), error))?;
+                .map_err(|error| refused(kind, intent.text_at("/metadata/name"), error))?;
         }
         // What a subresource does not change is not applied through it either.
         restrict(kind, version, part, &mut intent);
         let resource_version = metadata_of(&mut intent).remove("resourceVersion");
         let mut merged = apply(current.as_ref(), &intent, &manager, options.force, version.checks.shape())
-            .map_err(|error| refused(kind, text(&intent, "/metadata/name"), error))?;
+            .map_err(|error| refused(kind, intent.text_at("/metadata/name"), error))?;
         if let Some(wanted) = resource_version {
             metadata_of(&mut merged).insert("resourceVersion".to_owned(), wanted);
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use trainyard_objects::At as _;
 
-use super::text;
 use crate::error::{ApiError, Result};
 use crate::kinds::quantity::Amount;
 use crate::kinds::{Builtin, Kind};
@@ -17,13 +17,13 @@ type Usage = BTreeMap<String, Amount>;
 impl State {
     /// Refuses what would exceed a quota of its namespace.
     pub(super) fn admit_quota(&self, kind: &Kind, value: &Value, old: Option<&Value>) -> Result<()> {
-        let namespace = text(value, "/metadata/namespace");
+        let namespace = value.text_at("/metadata/namespace");
         if namespace.is_empty() || self.store.count("resourcequotas") == 0 {
             return Ok(());
         }
         let added = usage(kind, value);
         let before = old.map(|old| usage(kind, old)).unwrap_or_default();
-        let name = text(value, "/metadata/name");
+        let name = value.text_at("/metadata/name");
         for quota in self.store.list("resourcequotas", namespace) {
             let quota_value = quota.value();
             if !applies(&quota_value, kind, value) {
@@ -115,7 +115,7 @@ impl State {
 
 fn limits(quota: &Value) -> BTreeMap<String, String> {
     quota
-        .pointer("/spec/hard")
+        .at("/spec/hard")
         .and_then(Value::as_object)
         .into_iter()
         .flatten()
@@ -166,8 +166,8 @@ fn usage(kind: &Kind, value: &Value) -> Usage {
         }
         Some(Builtin::Claim) => {
             usage.insert("persistentvolumeclaims".to_owned(), one);
-            let storage = value.pointer("/spec/resources/requests/storage").and_then(amount);
-            let class = text(value, "/spec/storageClassName");
+            let storage = value.at("/spec/resources/requests/storage").and_then(amount);
+            let class = value.text_at("/spec/storageClassName");
             if let Some(storage) = storage {
                 usage.insert("requests.storage".to_owned(), storage);
                 usage.insert(format!("{class}.storageclass.storage.k8s.io/requests.storage"), storage);
@@ -176,7 +176,7 @@ fn usage(kind: &Kind, value: &Value) -> Usage {
         }
         Some(Builtin::Service) => {
             usage.insert("services".to_owned(), one);
-            match text(value, "/spec/type") {
+            match value.text_at("/spec/type") {
                 "NodePort" => {
                     usage.insert("services.nodeports".to_owned(), one);
                 }
@@ -195,7 +195,7 @@ fn usage(kind: &Kind, value: &Value) -> Usage {
 }
 
 fn is_over(pod: &Value) -> bool {
-    matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
+    matches!(pod.text_at("/status/phase"), "Succeeded" | "Failed")
 }
 
 fn amount(value: &Value) -> Option<Amount> {
@@ -212,9 +212,8 @@ fn pod_amounts(pod: &Value) -> Vec<(&'static str, String, Amount)> {
     for what in ["requests", "limits"] {
         let mut sums: BTreeMap<String, Amount> = BTreeMap::new();
         let of = |container: &Value| -> Vec<(String, Amount)> {
-            container
-                .pointer(&format!("/resources/{what}"))
-                .and_then(Value::as_object)
+            container["resources"][what]
+                .as_object()
                 .into_iter()
                 .flatten()
                 .filter_map(|(name, value)| Some((name.clone(), amount(value)?)))
@@ -243,12 +242,12 @@ fn pod_amounts(pod: &Value) -> Vec<(&'static str, String, Amount)> {
 
 /// Whether a quota's scopes include an object.
 fn applies(quota: &Value, kind: &Kind, value: &Value) -> bool {
-    let scopes = quota.pointer("/spec/scopes").and_then(Value::as_array);
+    let scopes = quota.at("/spec/scopes").and_then(Value::as_array);
     let Some(scopes) = scopes.filter(|scopes| !scopes.is_empty()) else { return true };
     if !kind.is(Builtin::Pod) {
         return false;
     }
-    let terminating = value.pointer("/spec/activeDeadlineSeconds").is_some();
+    let terminating = value.at("/spec/activeDeadlineSeconds").is_some();
     let best_effort = pod_amounts(value).is_empty();
     scopes.iter().all(|scope| match scope.as_str().unwrap_or_default() {
         "Terminating" => terminating,
@@ -280,7 +279,7 @@ fn missing(kind: &Kind, value: &Value, hard: &BTreeMap<String, String>) -> Optio
             .iter()
             .flat_map(|key| value["spec"][*key].as_array().into_iter().flatten());
         let without: Vec<&str> = containers
-            .filter(|container| container.pointer(&format!("/resources/{what}/{resource}")).is_none())
+            .filter(|container| container["resources"][what].get(resource).is_none())
             .filter_map(|container| container["name"].as_str())
             .collect();
         if !without.is_empty() {

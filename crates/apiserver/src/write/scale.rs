@@ -1,9 +1,10 @@
 //! The `scale` subresource of custom kinds: a view of two numbers, and a way to change one of them.
 
 use serde_json::{Map, Value, json};
+use trainyard_objects::At as _;
 use trainyard_objects::{FieldError, patch};
 
-use super::{Options, Part, Patch, Undecodable, from_stored, json_type, text};
+use super::{Options, Part, Patch, Undecodable, from_stored, json_type};
 use crate::error::{ApiError, Result};
 use crate::kinds::{Kind, Scale, Version};
 use crate::state::State;
@@ -27,14 +28,14 @@ impl State {
         options: &Options,
     ) -> Result<Value> {
         let live = self.find(kind, namespace, name)?;
-        if text(body, "/kind") != "Scale" || text(body, "/apiVersion") != "autoscaling/v1" {
+        if body.text_at("/kind") != "Scale" || body.text_at("/apiVersion") != "autoscaling/v1" {
             return Err(ApiError::bad_request(format!(
                 "wrong object passed to Scale update: {} {} instead of autoscaling/v1 Scale",
-                text(body, "/apiVersion"),
-                text(body, "/kind")
+                body.text_at("/apiVersion"),
+                body.text_at("/kind")
             )));
         }
-        let replicas = match body.pointer("/spec/replicas") {
+        let replicas = match body.at("/spec/replicas") {
             None | Some(Value::Null) => 0,
             Some(number) => {
                 number.as_i64().filter(|number| i32::try_from(*number).is_ok()).ok_or_else(|| {
@@ -51,7 +52,7 @@ impl State {
         set(&mut new, &scale.spec_replicas, replicas.into());
         // The object's own version and uid, unless the caller insists on others.
         for key in ["resourceVersion", "uid"] {
-            let wanted = text(body, &format!("/metadata/{key}"));
+            let wanted = body.text_at(&format!("/metadata/{key}"));
             if !wanted.is_empty() {
                 set(&mut new, &["metadata".to_owned(), key.to_owned()], wanted.into());
             }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use trainyard_objects::At as _;
 use trainyard_objects::FieldError;
 
 use super::{
-    NewObject, Options, Part, Written, check_type, create::place_in, decode, from_stored, metadata_of, text,
+    NewObject, Options, Part, Written, check_type, create::place_in, decode, from_stored, metadata_of,
     to_stored,
 };
 use crate::error::{ApiError, Result};
@@ -40,7 +41,7 @@ impl State {
         let (namespace, name) = place;
         check_type(kind, version, &body)?;
         let warnings = decode(kind, version, &mut body, options).map_err(|wrong| wrong.of(kind, version))?;
-        let given = text(&body, "/metadata/name");
+        let given = body.text_at("/metadata/name");
         if given.is_empty() {
             return Err(ApiError::bad_request(format!(
                 "the name of the object ({name} based on URL) was undeterminable: name must be provided"
@@ -61,7 +62,7 @@ impl State {
             }
             Err(missing) => return Err(missing),
         };
-        if text(&body, "/metadata/resourceVersion").is_empty() && !rules::updates_unconditionally(kind) {
+        if body.text_at("/metadata/resourceVersion").is_empty() && !rules::updates_unconditionally(kind) {
             let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
             return Err(ApiError::invalid(&kind.group, &kind.plural, name, &[error]));
         }
@@ -109,7 +110,7 @@ impl State {
         }
         rules::prepare_update(self, kind, part, &mut new, &old);
         if part != Part::Status && rules::is_new_generation(kind, version, &new, &old) {
-            let generation = old.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(0) + 1;
+            let generation = old.at("/metadata/generation").and_then(Value::as_i64).unwrap_or(0) + 1;
             metadata_of(&mut new).insert("generation".to_owned(), generation.into());
         }
         let name = &*live.facts.name;
@@ -159,7 +160,7 @@ impl State {
             _ => false,
         };
         // Of an object that nobody manages, nothing is recorded before somebody applies it.
-        let Some(before) = old.pointer("/metadata/managedFields").filter(|_| !reset) else { return };
+        let Some(before) = old.at("/metadata/managedFields").filter(|_| !reset) else { return };
         metadata_of(new).insert("managedFields".to_owned(), before.clone());
         if !same(new, old) {
             self.record(version, Some(old), new, options, part);
@@ -170,7 +171,7 @@ impl State {
 /// What a write demands of the object that it changes: its version and its uid.
 fn check_preconditions(kind: &Kind, live: &Object, new: &Value) -> Result<()> {
     let name = &*live.facts.name;
-    let (wanted, uid) = (text(new, "/metadata/resourceVersion"), text(new, "/metadata/uid"));
+    let (wanted, uid) = (new.text_at("/metadata/resourceVersion"), new.text_at("/metadata/uid"));
     if !uid.is_empty() && uid != &*live.facts.uid {
         let why = format!(
             "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
@@ -279,7 +280,7 @@ fn same(one: &Value, other: &Value) -> bool {
         return true;
     }
     let managed = |value: &Value| {
-        let mut entries = value.pointer("/metadata/managedFields").cloned().unwrap_or_default();
+        let mut entries = value.at("/metadata/managedFields").cloned().unwrap_or_default();
         for entry in entries.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
             entry.remove("time");
         }
@@ -311,7 +312,7 @@ pub(super) fn is_released(kind: &Kind, value: &Value) -> bool {
     }
     let finalizers = metadata["finalizers"].as_array().is_some_and(|all| !all.is_empty());
     let spec_finalizers = kind.is(Builtin::Namespace)
-        && value.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
+        && value.at("/spec/finalizers").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
     // A pod with grace left goes when its node says so.
     let grace = metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;
     !finalizers && !spec_finalizers && !grace

@@ -1,10 +1,8 @@
 //! Requests and limits of a pod's training container.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as K8sQuantity;
-use trainyard_api::{Form, Quantity, Resources, TrainingJob};
+use trainyard_api::{Entries, Form, Quantity, Resources, TrainingJob};
 
 use crate::settings::Settings;
 use crate::world::WorldRole;
@@ -34,7 +32,7 @@ pub(super) fn requirements(
     if requests.is_empty() && limits.is_empty() {
         return None;
     }
-    let amounts = |amounts: BTreeMap<String, Quantity>| {
+    let amounts = |amounts: Entries<Quantity>| {
         (!amounts.is_empty()).then(|| {
             amounts
                 .into_iter()
@@ -54,12 +52,12 @@ fn complete(resources: &mut Resources, settings: &Settings) {
         let default = Quantity::Text(amount.clone());
         let request = requests.get(name).filter(|request| request.millis() > default.millis());
         let limit = request.cloned().unwrap_or(default);
-        limits.entry(name.clone()).or_insert(limit);
+        limits.insert_missing(name, limit);
     }
     for (name, amount) in &settings.default_requests {
         let default = Quantity::Text(amount.clone());
         let limit = given_limits.get(name).filter(|limit| limit.millis() < default.millis());
         let request = limit.cloned().unwrap_or(default);
-        requests.entry(name.clone()).or_insert(request);
+        requests.insert_missing(name, request);
     }
 }

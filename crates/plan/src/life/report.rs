@@ -50,7 +50,7 @@ pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>)
         workers.push(worker);
     }
     draft.status.resources = Some(allocated(world, gang));
-    draft.status.effective = Some(effective(job, world, draft.settings));
+    draft.status.effective = Some(Box::new(effective(job, world, draft.settings)));
     progress(draft);
     draft.status.workers = Some(counts);
     draft.status.worker_statuses = workers;
@@ -75,7 +75,7 @@ fn progress(draft: &mut Draft<'_>) {
     let Some(progress) = &snapshot.progress else { return };
     status.total_epochs = progress.epochs.map(whole).or(given);
     status.current_epoch = progress.epoch.map(whole).or(status.current_epoch);
-    status.metrics.clone_from(&progress.metrics);
+    status.metrics = progress.metrics.iter().map(|(name, value)| (name.clone(), *value)).collect();
     #[expect(clippy::cast_precision_loss, reason = "a number of epochs")]
     let epochs = given.map(|epochs| epochs as f64);
     if let Some(fraction) = progress.fraction(epochs) {

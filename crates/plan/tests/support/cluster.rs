@@ -292,7 +292,7 @@ impl Cluster {
         self.change_pod(short, |pod| {
             pod.phase = PodPhase::Succeeded;
             pod.waiting = None;
-            pod.exit = Some(Exit { code: 0, reason: Some("Completed".into()), message: None, at });
+            pod.exit = Some(Box::new(Exit { code: 0, reason: Some("Completed".into()), message: None, at }));
         });
     }
 
@@ -311,7 +311,7 @@ impl Cluster {
         self.change_pod(short, |pod| {
             pod.phase = PodPhase::Failed;
             pod.waiting = None;
-            pod.exit = Some(Exit { code, reason: Some(reason.into()), message: None, at });
+            pod.exit = Some(Box::new(Exit { code, reason: Some(reason.into()), message: None, at }));
         });
     }
 
@@ -323,7 +323,7 @@ impl Cluster {
 
     pub(crate) fn waits(&mut self, short: &str, reason: &str, message: &str) {
         self.change_pod(short, |pod| {
-            pod.waiting = Some(Waiting { reason: reason.into(), message: Some(message.into()) });
+            pod.waiting = Some(Box::new(Waiting { reason: reason.into(), message: Some(message.into()) }));
         });
     }
 
