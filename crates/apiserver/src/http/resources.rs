@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::{Method, Response};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::query::{Place, Query};
@@ -83,8 +84,8 @@ impl Request<'_> {
         self.kind.version(self.version).ok_or_else(ApiError::no_such_path)
     }
 
-    fn view<'a>(&'a self, form: Form, state: &State) -> Result<View<'a>> {
-        Ok(View { kind: &self.kind, version: self.version()?, form, now: state.now() })
+    fn view(&self, form: Form, now: Timestamp) -> Result<View<'_>> {
+        Ok(View { kind: &self.kind, version: self.version()?, form, now })
     }
 
     fn form(&self) -> Result<Form> {
@@ -94,8 +95,8 @@ impl Request<'_> {
     /// The answer that shows one object.
     fn show(&self, code: u16, object: &Object) -> Result<Response<Body>> {
         let form = self.form()?;
-        let state = self.shared.lock();
-        Ok(typed(code, "application/json", self.view(form, &state)?.object(object)))
+        let now = self.shared.lock().now();
+        Ok(typed(code, "application/json", self.view(form, now)?.object(object)))
     }
 
     fn written(&self, written: Result<Written>) -> Result<Response<Body>> {
@@ -125,7 +126,11 @@ impl Request<'_> {
                 let body = decode::tracked(&self.incoming, &self.kind.kind, &mut options.duplicates)?;
                 let version = self.version()?;
                 let body = NewObject::read(&self.kind, version, &self.namespace, body, &options)?;
-                self.written(self.shared.change(|state| state.create(&self.kind, version, body, &options)))
+                // Others can use the state while the object is checked.
+                let (draft, now) =
+                    self.shared.change(|state| Ok((state.draft(&self.kind, version, body)?, state.now())))?;
+                let draft = draft.check(&self.kind, version, &options, None, now)?;
+                self.written(self.shared.change(|state| state.store_new(&self.kind, draft, &options)))
             }
             Method::DELETE => self.delete_all(),
             _ => Err(ApiError::method_not_allowed()),
@@ -146,8 +151,7 @@ impl Request<'_> {
         let page = state.list(&self.kind, &selection, &options)?;
         let now = state.now();
         drop(state);
-        let view = View { kind: &self.kind, version: self.version()?, form, now };
-        Ok(typed(200, "application/json", view.list(&page.metadata, &page.objects)))
+        Ok(typed(200, "application/json", self.view(form, now)?.list(&page.metadata, &page.objects)))
     }
 
     fn watch(&self, selection: Selection) -> Result<Response<Body>> {
@@ -173,9 +177,8 @@ impl Request<'_> {
             let done = state.delete_all(&self.kind, page.objects, &options)?;
             Ok((done, state.store.revision(), state.now()))
         })?;
-        let view = View { kind: &self.kind, version: self.version()?, form, now };
         let metadata = json!({"resourceVersion": revision.to_string()});
-        Ok(typed(200, "application/json", view.list(&metadata, &objects)))
+        Ok(typed(200, "application/json", self.view(form, now)?.list(&metadata, &objects)))
     }
 
     fn object(&self, name: &str) -> Result<Response<Body>> {

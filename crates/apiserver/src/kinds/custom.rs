@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trainyard_objects::At as _;
-use trainyard_objects::{FieldError, Schema};
+use trainyard_objects::{At as _, FieldError, Schema};
 
 use super::columns::Column;
 use super::jsonpath::JsonPath;

@@ -1,8 +1,7 @@
 //! CustomResourceDefinitions: what a definition must say, and what it may not change later.
 
 use serde_json::{Value, json};
-use trainyard_objects::At as _;
-use trainyard_objects::{FieldError, names};
+use trainyard_objects::{At as _, FieldError, names};
 
 use super::{default, items, object};
 use crate::clock::seconds;

@@ -7,8 +7,7 @@ pub(crate) mod pods;
 pub(crate) mod services;
 
 use serde_json::{Map, Value};
-use trainyard_objects::At as _;
-use trainyard_objects::FieldError;
+use trainyard_objects::{At as _, FieldError};
 
 use crate::error::Result;
 use crate::kinds::{Builtin, Kind, Source, Version};
@@ -46,19 +45,19 @@ pub(crate) fn prepare_update(state: &mut State, kind: &Kind, part: Part, new: &m
     }
 }
 
-/// Everything that is wrong with an object of a built-in kind.
-pub(crate) fn validate(
-    state: &State,
-    builtin: Builtin,
-    value: &Value,
-    old: Option<&Value>,
-) -> Vec<FieldError> {
+/// Everything that is wrong with an object of a built-in kind, as far as it says so itself.
+pub(crate) fn validate(builtin: Builtin, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
     match builtin {
         Builtin::Pod => pods::validate(value, old),
         Builtin::Service => services::validate(value, old),
-        Builtin::Definition => definitions::validate(state, value, old),
+        Builtin::Definition => Vec::new(),
         other => others::validate(other, value, old),
     }
+}
+
+/// What is wrong with an object beside the others: a definition may clash with another one.
+pub(crate) fn validate_in(state: &State, kind: &Kind, value: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    if kind.is(Builtin::Definition) { definitions::validate(state, value, old) } else { Vec::new() }
 }
 
 /// Everything that is wrong with a new status of a built-in kind.

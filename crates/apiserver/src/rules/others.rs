@@ -1,8 +1,7 @@
 //! The smaller kinds: config maps, secrets, claims, namespaces, events, leases and the like.
 
 use serde_json::{Value, json};
-use trainyard_objects::At as _;
-use trainyard_objects::{FieldError, names};
+use trainyard_objects::{At as _, FieldError, names};
 
 use super::{canonical_amounts, default, items, object, wrong_amounts};
 use crate::kinds::Builtin;

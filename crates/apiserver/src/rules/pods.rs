@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
-use trainyard_objects::At as _;
-use trainyard_objects::{FieldError, names};
+use trainyard_objects::{At as _, FieldError, names};
 
 use super::{canonical_amounts, default, each, items, object, wrong_amounts};
 use crate::error::{ApiError, Result};

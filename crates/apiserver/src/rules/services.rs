@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
-use trainyard_objects::At as _;
-use trainyard_objects::{FieldError, names};
+use trainyard_objects::{At as _, FieldError, names};
 
 use super::{default, each, items, object};
 use crate::state::State;

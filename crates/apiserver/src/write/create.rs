@@ -1,10 +1,10 @@
 //! A new object.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value};
-use trainyard_objects::At as _;
-use trainyard_objects::{FieldError, FieldReason, names};
+use trainyard_objects::{At as _, FieldError, FieldReason, names};
 
-use super::{Options, Part, Written, check_type, decode, metadata, metadata_of, to_stored};
+use super::{Options, Part, Written, check_type, decode, metadata, metadata_of, record, to_stored};
 use crate::clock::seconds;
 use crate::error::{ApiError, Result};
 use crate::kinds::{Builtin, Kind, Source, Version};
@@ -40,6 +40,42 @@ impl NewObject {
     }
 }
 
+/// A new object that has its name and all that the server decides, and is not stored yet.
+pub(crate) struct Draft {
+    value: Value,
+    name: String,
+    warnings: Vec<String>,
+    /// What is wrong with it by rules that need the state.
+    wrong: Vec<FieldError>,
+}
+
+impl Draft {
+    /// Checks the object and records its owner. This is most of the work, and needs nothing of the state.
+    pub(crate) fn check(
+        mut self,
+        kind: &Kind,
+        version: &Version,
+        options: &Options,
+        managed: Option<Value>,
+        now: Timestamp,
+    ) -> Result<Self> {
+        let wrong = wrong_with(kind, version, &self.value, None, std::mem::take(&mut self.wrong));
+        if !wrong.is_empty() {
+            // Events of the new group are events of the old one to those who judge them.
+            let group = if kind.is(Builtin::NewEvent) { "" } else { &kind.group };
+            return Err(ApiError::invalid(group, &kind.kind, &self.name, &wrong));
+        }
+        match managed {
+            Some(managed) => {
+                metadata_of(&mut self.value).insert("managedFields".to_owned(), managed);
+            }
+            None => record(now, version, None, &mut self.value, options, Part::Main),
+        }
+        to_stored(kind, &mut self.value);
+        Ok(self)
+    }
+}
+
 impl State {
     /// Creates an object from a body that was read.
     pub(crate) fn create(
@@ -49,21 +85,32 @@ impl State {
         body: NewObject,
         options: &Options,
     ) -> Result<Written> {
-        let NewObject { value, warnings } = body;
-        self.admit_namespace(kind, &value)?;
-        let object = self.create_decoded(kind, version, value, options, None)?;
-        Ok(Written { warnings, ..object })
+        let draft = self.draft(kind, version, body)?.check(kind, version, options, None, self.now())?;
+        self.store_new(kind, draft, options)
     }
 
-    /// The rest of creating, shared with server-side apply, which has recorded its own field owners.
-    pub(super) fn create_decoded(
+    /// Gives a new object what only the server knows.
+    pub(crate) fn draft(&mut self, kind: &Kind, version: &Version, body: NewObject) -> Result<Draft> {
+        self.admit_namespace(kind, &body.value)?;
+        let draft = self.draft_decoded(kind, version, body.value)?;
+        Ok(Draft { warnings: body.warnings, ..draft })
+    }
+
+    /// The rest of creating for server-side apply, which has recorded its own field owners.
+    pub(super) fn create_applied(
         &mut self,
         kind: &Kind,
         version: &Version,
-        mut value: Value,
+        value: Value,
         options: &Options,
-        managed: Option<Value>,
+        managed: Value,
     ) -> Result<Written> {
+        let draft = self.draft_decoded(kind, version, value)?;
+        let draft = draft.check(kind, version, options, Some(managed), self.now())?;
+        self.store_new(kind, draft, options)
+    }
+
+    fn draft_decoded(&mut self, kind: &Kind, version: &Version, mut value: Value) -> Result<Draft> {
         let resource_version = value.text_at("/metadata/resourceVersion");
         if !resource_version.is_empty() && resource_version != "0" {
             return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
@@ -76,24 +123,18 @@ impl State {
         }
         rules::prepare_create(self, kind, &mut value)?;
         let name = self.name_it(kind, &mut value)?;
-        let wrong = self.wrong_with(kind, version, &value, None);
-        if !wrong.is_empty() {
-            // Events of the new group are events of the old one to those who judge them.
-            let group = if kind.is(Builtin::NewEvent) { "" } else { &kind.group };
-            return Err(ApiError::invalid(group, &kind.kind, &name, &wrong));
-        }
-        let namespace = value.text_at("/metadata/namespace").to_owned();
-        if let Some(found) = self.store.get(&kind.resource, &key(&namespace, &name)) {
+        let wrong = rules::validate_in(self, kind, &value, None);
+        Ok(Draft { value, name, warnings: Vec::new(), wrong })
+    }
+
+    /// Stores a new object that was checked.
+    pub(crate) fn store_new(&mut self, kind: &Kind, draft: Draft, options: &Options) -> Result<Written> {
+        let Draft { value, name, warnings, .. } = draft;
+        let namespace = value.text_at("/metadata/namespace");
+        if let Some(found) = self.store.get(&kind.resource, &key(namespace, &name)) {
             return Err(ApiError::already_exists(&kind.group, &kind.plural, &name, found.facts.deleting));
         }
         self.admit_quota(kind, &value, None)?;
-        match managed {
-            Some(managed) => {
-                metadata_of(&mut value).insert("managedFields".to_owned(), managed);
-            }
-            None => self.record(version, None, &mut value, options, Part::Main),
-        }
-        to_stored(kind, &mut value);
         let object = if options.dry_run {
             self.pretended(value, None)
         } else {
@@ -104,7 +145,7 @@ impl State {
             self.settle();
             object
         };
-        Ok(Written { object, created: true, warnings: Vec::new() })
+        Ok(Written { object, created: true, warnings })
     }
 
     /// Gives a new object what only the server decides.
@@ -152,57 +193,58 @@ impl State {
         metadata_of(value).insert("name".to_owned(), name.as_str().into());
         Ok(name)
     }
+}
 
-    /// Everything that is wrong with an object, by its metadata, its schema and the rules of its kind.
-    pub(super) fn wrong_with(
-        &self,
-        kind: &Kind,
-        version: &Version,
-        value: &Value,
-        old: Option<&Value>,
-    ) -> Vec<FieldError> {
-        let nothing = Value::Object(Map::new());
-        let metadata = value.get("metadata").unwrap_or(&nothing);
-        let mut wrong = Vec::new();
-        if old.is_none() {
-            let name = value.text_at("/metadata/name");
-            let rule = match kind.builtin() {
-                Some(Builtin::Namespace | Builtin::Service) => names::dns_label,
-                _ => names::dns_subdomain,
-            };
-            let stem = value.text_at("/metadata/generateName");
-            if !stem.is_empty() {
-                // Something will follow it.
-                let masked =
-                    stem.strip_suffix('-').map_or_else(|| stem.to_owned(), |start| format!("{start}a"));
-                let path = "metadata.generateName";
-                wrong.extend(rule(&masked).into_iter().map(|why| FieldError::invalid(path, stem, why)));
-            }
-            wrong.extend(rule(name).into_iter().map(|why| FieldError::invalid("metadata.name", name, why)));
+/// Everything that is wrong with an object, by its metadata, its schema and the rules of its kind; `in_state` is what
+/// rules that need the state found.
+pub(super) fn wrong_with(
+    kind: &Kind,
+    version: &Version,
+    value: &Value,
+    old: Option<&Value>,
+    in_state: Vec<FieldError>,
+) -> Vec<FieldError> {
+    let nothing = Value::Object(Map::new());
+    let metadata = value.get("metadata").unwrap_or(&nothing);
+    let mut wrong = Vec::new();
+    if old.is_none() {
+        let name = value.text_at("/metadata/name");
+        let rule = match kind.builtin() {
+            Some(Builtin::Namespace | Builtin::Service) => names::dns_label,
+            _ => names::dns_subdomain,
+        };
+        let stem = value.text_at("/metadata/generateName");
+        if !stem.is_empty() {
+            // Something will follow it.
+            let masked = stem.strip_suffix('-').map_or_else(|| stem.to_owned(), |start| format!("{start}a"));
+            let path = "metadata.generateName";
+            wrong.extend(rule(&masked).into_iter().map(|why| FieldError::invalid(path, stem, why)));
         }
-        wrong.extend(metadata::validate(metadata, old.and_then(|old| old.get("metadata"))));
-        if !matches!(kind.builtin(), None | Some(Builtin::Definition)) {
-            wrong.extend(metadata::unqualified_finalizers(metadata));
-        }
-        match kind.source {
-            Source::Custom => {
-                if let Some(schema) = version.checks.schema() {
-                    let errors = schema.validate(value, old);
-                    // Rules come last.
-                    let rules = errors.iter().position(|error| {
-                        error.reason == FieldReason::Invalid && !error.detail.contains(" in body ")
-                    });
-                    let at = wrong.len() + rules.unwrap_or(errors.len());
-                    wrong.extend(errors);
-                    if let Some(error) = super::scale::negative(version, value) {
-                        wrong.insert(at, error);
-                    }
+        wrong.extend(rule(name).into_iter().map(|why| FieldError::invalid("metadata.name", name, why)));
+    }
+    wrong.extend(metadata::validate(metadata, old.and_then(|old| old.get("metadata"))));
+    if !matches!(kind.builtin(), None | Some(Builtin::Definition)) {
+        wrong.extend(metadata::unqualified_finalizers(metadata));
+    }
+    match kind.source {
+        Source::Custom => {
+            if let Some(schema) = version.checks.schema() {
+                let errors = schema.validate(value, old);
+                // Rules come last.
+                let rules = errors.iter().position(|error| {
+                    error.reason == FieldReason::Invalid && !error.detail.contains(" in body ")
+                });
+                let at = wrong.len() + rules.unwrap_or(errors.len());
+                wrong.extend(errors);
+                if let Some(error) = super::scale::negative(version, value) {
+                    wrong.insert(at, error);
                 }
             }
-            Source::Builtin(builtin) => wrong.extend(rules::validate(self, builtin, value, old)),
         }
-        wrong
+        Source::Builtin(builtin) => wrong.extend(rules::validate(builtin, value, old)),
     }
+    wrong.extend(in_state);
+    wrong
 }
 
 /// Puts the object into the namespace of the path.

@@ -12,9 +12,9 @@ mod update;
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::{Map, Value};
-use trainyard_objects::At as _;
-use trainyard_objects::{FieldError, Manager, track};
+use trainyard_objects::{At as _, FieldError, Manager, track};
 
 use crate::clock::seconds;
 use crate::error::{ApiError, Result};
@@ -326,26 +326,29 @@ fn metadata_of(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-impl State {
-    /// Records who wrote which fields.
-    fn record(
-        &self,
-        version: &Version,
-        live: Option<&Value>,
-        new: &mut Value,
-        options: &Options,
-        part: Part,
-    ) {
-        let time = seconds(self.now());
-        let manager = Manager {
-            name: &options.manager,
-            api_version: &version.api_version,
-            subresource: part.subresource(),
-            time: &time,
-        };
-        track(live, new, &manager, version.checks.shape());
+/// Who writes here.
+fn manager<'a>(version: &'a Version, options: &'a Options, part: Part, time: &'a str) -> Manager<'a> {
+    Manager {
+        name: &options.manager,
+        api_version: &version.api_version,
+        subresource: part.subresource(),
+        time,
     }
+}
 
+/// Records who wrote which fields.
+fn record(
+    now: Timestamp,
+    version: &Version,
+    live: Option<&Value>,
+    new: &mut Value,
+    options: &Options,
+    part: Part,
+) {
+    track(live, new, &manager(version, options, part, &seconds(now)), version.checks.shape());
+}
+
+impl State {
     /// What a dry run answers: the object as it would be, with nothing stored.
     fn pretended(&self, value: Value, live: Option<&Object>) -> Arc<Object> {
         Arc::new(Object::pretended(

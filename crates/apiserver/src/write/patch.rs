@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use trainyard_objects::At as _;
-use trainyard_objects::{ApplyError, FieldError, Manager, PatchError, apply, patch};
+use trainyard_objects::{ApplyError, At as _, FieldError, PatchError, apply, patch};
 
 use super::{
     Options, Part, Undecodable, Written, check_type, create::place_in, decode, decode_as_given, from_stored,
-    metadata_of,
+    manager, metadata_of,
 };
 use crate::clock::seconds;
 use crate::error::{ApiError, Result};
@@ -159,7 +158,7 @@ impl State {
             return self.replace(kind, version, &live, part, merged, options, Some(managed));
         }
         metadata_of(&mut merged).remove("resourceVersion");
-        self.create_decoded(kind, version, merged, options, Some(managed))
+        self.create_applied(kind, version, merged, options, managed)
     }
 
     fn merged(
@@ -172,12 +171,7 @@ impl State {
         options: &Options,
     ) -> Result<Value> {
         let time = seconds(self.now());
-        let manager = Manager {
-            name: &options.manager,
-            api_version: &version.api_version,
-            subresource: part.subresource(),
-            time: &time,
-        };
+        let manager = manager(version, options, part, &time);
         let current = live.map(|live| {
             let mut value = live.value();
             from_stored(kind, version, &mut value);

@@ -1,8 +1,7 @@
 //! The `scale` subresource of custom kinds: a view of two numbers, and a way to change one of them.
 
 use serde_json::{Map, Value, json};
-use trainyard_objects::At as _;
-use trainyard_objects::{FieldError, patch};
+use trainyard_objects::{At as _, FieldError, patch};
 
 use super::{Options, Part, Patch, Undecodable, from_stored, json_type};
 use crate::error::{ApiError, Result};

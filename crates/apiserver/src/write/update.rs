@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use trainyard_objects::At as _;
-use trainyard_objects::FieldError;
+use trainyard_objects::{At as _, FieldError};
 
 use super::{
-    NewObject, Options, Part, Written, check_type, create::place_in, decode, from_stored, metadata_of,
-    to_stored,
+    NewObject, Options, Part, Written, check_type,
+    create::{place_in, wrong_with},
+    decode, from_stored, metadata_of, record, to_stored,
 };
 use crate::error::{ApiError, Result};
 use crate::kinds::{Builtin, Kind, Source, Version};
@@ -116,7 +116,10 @@ impl State {
         let name = &*live.facts.name;
         let wrong = match part {
             Part::Status => wrong_with_status(kind, version, &new, &old),
-            Part::Main | Part::Finalize | Part::Scale => self.wrong_with(kind, version, &new, Some(&old)),
+            Part::Main | Part::Finalize | Part::Scale => {
+                let in_state = rules::validate_in(self, kind, &new, Some(&old));
+                wrong_with(kind, version, &new, Some(&old), in_state)
+            }
         };
         if !wrong.is_empty() {
             return Err(ApiError::invalid(&kind.group, &kind.kind, name, &wrong));
@@ -163,7 +166,7 @@ impl State {
         let Some(before) = old.at("/metadata/managedFields").filter(|_| !reset) else { return };
         metadata_of(new).insert("managedFields".to_owned(), before.clone());
         if !same(new, old) {
-            self.record(version, Some(old), new, options, part);
+            record(self.now(), version, Some(old), new, options, part);
         }
     }
 }
