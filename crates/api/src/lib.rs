@@ -8,7 +8,9 @@ pub mod crd;
 mod entries;
 pub mod hash;
 pub mod names;
+mod policy;
 pub mod problem;
+mod quantity;
 mod rules;
 pub mod schema;
 mod spec;
@@ -19,15 +21,19 @@ mod validate;
 
 pub use checkpoint::{AgentReport, CheckpointStatus};
 pub use entries::Entries;
+pub use policy::{
+    CleanPodPolicy, FailureAction, FailurePolicy, FailureRule, RestartPolicy, RestartScope, SuccessPolicy,
+};
 pub use problem::{FieldPath, Problem, Severity};
+pub use quantity::{Quantity, Resources};
 pub use spec::{
-    Backend, Checkpoint, CheckpointStorage, ClaimAccessMode, CleanPodPolicy, DataVolume, Form, Framework,
-    Networking, ProgressSource, ProgressSpec, Quantity, Resources, RestartPolicy, Role, RoleOrder,
-    RoleSuccess, StorageType, TrainingJob, TrainingJobSpec,
+    Backend, Checkpoint, CheckpointLayout, CheckpointStorage, ClaimAccessMode, DataVolume, Form, Framework,
+    Networking, ProgressSource, ProgressSpec, Resume, Role, RoleOrder, RoleSuccess, StorageType, TrainingJob,
+    TrainingJobSpec,
 };
 pub use status::{
-    AllocatedResources, Attempt, Cause, CheckpointDefaults, Effective, Phase, Restarts, State,
-    TrainingJobStatus, WorkerCounts, WorkerStatus, condition,
+    AllocatedResources, Attempt, AttemptSeconds, Cause, CheckpointDefaults, Effective, Phase, Restarts,
+    State, TrainingJobStatus, WorkerCounts, WorkerStatus, condition,
 };
 pub use template::{Training, template_problems};
 pub use validate::validate;

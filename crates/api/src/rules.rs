@@ -4,7 +4,9 @@
 //! objects that no API server has checked (files, older CRDs); a test holds the two together.
 //! Only transition rules (`oldSelf`) exist here alone: a single object cannot break them.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{JSONSchemaProps, ValidationRule};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray, ValidationRule,
+};
 
 use crate::names::{DNS_LABEL_MAX, JOB_NAME_MAX};
 
@@ -45,6 +47,10 @@ pub(crate) const DATA_MOUNT: &str = "dataMountPath needs dataVolume: give the cl
 pub(crate) const OTHERS_CLAIM: &str = "claimName names a claim that exists already; size, storageClass and accessMode are for one \
      that is made: remove them, or claimName";
 pub(crate) const DOTS: &str = "path must stay inside the claim: remove '..'";
+
+pub(crate) const EMPTY_RULE: &str = "a rule must say what it matches: give exitCodes, reasons or logPattern";
+pub(crate) const RESUME_ARG: &str =
+    "must have {path} in it, which stands for the checkpoint: --resume={path}";
 
 pub(crate) fn name_message() -> String {
     format!(
@@ -91,6 +97,17 @@ pub(crate) fn attach(root: &mut JSONSchemaProps) {
     ]);
     let Some(spec) = property(root, "spec") else { return };
     spec.x_kubernetes_validations = Some(spec_rules());
+    if let Some(checkpoint) = property(spec, "checkpoint") {
+        checkpoint.x_kubernetes_validations = Some(vec![ValidationRule {
+            field_path: Some(".resumeArg".into()),
+            ..rule("!has(self.resumeArg) || self.resumeArg.contains('{path}')", RESUME_ARG)
+        }]);
+    }
+    let rules = property(spec, "failurePolicy").and_then(|policy| property(policy, "rules"));
+    if let Some(JSONSchemaPropsOrArray::Schema(one)) = rules.and_then(|rules| rules.items.as_mut()) {
+        one.x_kubernetes_validations =
+            Some(vec![rule("has(self.exitCodes) || has(self.reasons) || has(self.logPattern)", EMPTY_RULE)]);
+    }
     if let Some(storage) = property(spec, "checkpoint").and_then(|checkpoint| property(checkpoint, "storage"))
     {
         storage.x_kubernetes_validations = Some(vec![

@@ -4,8 +4,6 @@
 //! already does what it says. Defaults depend on the form of the job and are resolved by the methods below,
 //! never written into the spec.
 
-use std::borrow::Cow;
-
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar};
 use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -13,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::entries::Entries;
+use crate::policy::{CleanPodPolicy, FailurePolicy, FailureRule, RestartPolicy, RestartScope, SuccessPolicy};
+use crate::quantity::{Quantity, Resources};
 use crate::status::TrainingJobStatus;
 
 /// What to train, with how many workers, and what to do when something breaks.
@@ -152,7 +152,16 @@ pub struct TrainingJobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart_policy: Option<RestartPolicy>,
 
-    /// True removes the pods and keeps the rest; false again starts the next attempt.
+    /// What particular failures mean, and who is restarted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_policy: Option<Box<FailurePolicy>>,
+
+    /// When the job has succeeded. AllWorkers (default): when all workers have. Leader: when the pod of rank 0 has, whatever
+    /// the others do. AnyWorker: when any worker has. A role with success Decides decides instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub success_policy: Option<SuccessPolicy>,
+
+    /// True removes the pods and keeps the rest; false again starts the next attempt, from the newest checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 
@@ -165,6 +174,12 @@ pub struct TrainingJobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 315_360_000))]
     pub startup_timeout_seconds: Option<i64>,
+
+    /// An attempt that reports no progress for so many seconds is ended and restarted from the newest checkpoint. It counts
+    /// from the first progress of the attempt: a program that never reports any is left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 315_360_000))]
+    pub stall_timeout_seconds: Option<i64>,
 
     /// The finished job is deleted after so many seconds. Without it, it stays until somebody deletes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -243,6 +258,22 @@ pub struct Checkpoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"^/"))]
     pub directory: Option<String>,
+    /// How many complete checkpoints are kept; older ones are removed. 0 keeps all. Default: 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub keep_last: Option<i32>,
+    /// Auto (default): every attempt but the first goes on from the newest complete checkpoint
+    /// (RESUME_FROM_CHECKPOINT), and so does the first one if there is one in the storage. Never: every attempt starts afresh.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<Resume>,
+    /// An argument that is added to the program when it goes on from a checkpoint; {path} stands for it:
+    /// --resume={path}.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 256))]
+    pub resume_arg: Option<String>,
+    /// How the program writes its checkpoints. Default: auto, whatever is recognised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<CheckpointLayout>,
     /// The storage behind the directory. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<CheckpointStorage>,
@@ -250,6 +281,50 @@ pub struct Checkpoint {
     /// checkpoints outlive the job, and a job of the same name finds them again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete_on_completion: Option<bool>,
+}
+
+/// Where an attempt begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Resume {
+    // At the newest complete checkpoint.
+    #[default]
+    Auto,
+    // Afresh.
+    Never,
+}
+
+/// How a program writes its checkpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CheckpointLayout {
+    #[default]
+    Auto,
+    Torch,
+    Huggingface,
+    Dcp,
+    Tensorflow,
+    Orbax,
+    Megatron,
+    Deepspeed,
+    Xgboost,
+    Files,
+}
+
+impl CheckpointLayout {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CheckpointLayout::Auto => "auto",
+            CheckpointLayout::Torch => "torch",
+            CheckpointLayout::Huggingface => "huggingface",
+            CheckpointLayout::Dcp => "dcp",
+            CheckpointLayout::Tensorflow => "tensorflow",
+            CheckpointLayout::Orbax => "orbax",
+            CheckpointLayout::Megatron => "megatron",
+            CheckpointLayout::Deepspeed => "deepspeed",
+            CheckpointLayout::Xgboost => "xgboost",
+            CheckpointLayout::Files => "files",
+        }
+    }
 }
 
 /// The storage behind the checkpoint directory.
@@ -344,30 +419,6 @@ impl Backend {
             Backend::Mpi => "mpi",
         }
     }
-}
-
-/// What happens when a worker fails.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum RestartPolicy {
-    // All workers are restarted together, up to `backoffLimit` times.
-    #[default]
-    OnFailure,
-    // The first failure ends the job.
-    Never,
-    // Exit codes 1 to 127 end the job; 128 and over (signals) restart it, up to `backoffLimit` times.
-    ExitCode,
-}
-
-/// Which pods are removed when the job has finished.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum CleanPodPolicy {
-    // Those that still run; finished ones stay, so that their logs can be read.
-    #[default]
-    Running,
-    // All of them.
-    All,
-    // None: even those that still run stay as they are.
-    None,
 }
 
 /// Where Trainyard reads from how far the training is.
@@ -470,105 +521,6 @@ pub enum RoleSuccess {
     Required,
     // The job has succeeded as soon as all of its pods have, whatever the others do.
     Decides,
-}
-
-/// Requests and limits, of any resource.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Resources {
-    /// What the scheduler sets aside, by resource name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("maxProperties" = 32))]
-    pub requests: Option<Entries<Quantity>>,
-    /// What a container may use at most, by resource name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("maxProperties" = 32))]
-    pub limits: Option<Entries<Quantity>>,
-}
-
-/// An amount, as Kubernetes writes it: 2, "500m", "16Gi".
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Quantity {
-    Int(i64),
-    Text(String),
-}
-
-impl JsonSchema for Quantity {
-    fn schema_name() -> Cow<'static, str> {
-        "Quantity".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "An amount, as Kubernetes writes it: 2, 500m, 16Gi.",
-            "x-kubernetes-int-or-string": true,
-            "maxLength": 64,
-        })
-    }
-}
-
-impl Quantity {
-    pub fn text(&self) -> Cow<'_, str> {
-        match self {
-            Quantity::Int(number) => number.to_string().into(),
-            Quantity::Text(text) => text.as_str().into(),
-        }
-    }
-
-    /// The amount in thousandths, or nothing when it is not a quantity.
-    pub fn millis(&self) -> Option<i128> {
-        match self {
-            Quantity::Int(number) => Some(i128::from(*number) * 1000),
-            Quantity::Text(text) => parse_millis(text),
-        }
-    }
-}
-
-/// Kubernetes' suffixes, in thousandths. Below a thousandth it rounds up, as Kubernetes does for requests.
-fn parse_millis(text: &str) -> Option<i128> {
-    let split = text
-        .char_indices()
-        .find(|(at, c)| !(c.is_ascii_digit() || *c == '.' || (*at == 0 && (*c == '+' || *c == '-'))))
-        .map_or(text.len(), |(at, _)| at);
-    let (number, suffix) = text.split_at(split);
-    let multiplier: f64 = match suffix {
-        "n" => 1e-6,
-        "u" => 1e-3,
-        "m" => 1.0,
-        "" => 1e3,
-        "k" => 1e6,
-        "M" => 1e9,
-        "G" => 1e12,
-        "T" => 1e15,
-        "P" => 1e18,
-        "E" => 1e21,
-        "Ki" => 1e3 * 1024.0,
-        "Mi" => 1e3 * 1024f64.powi(2),
-        "Gi" => 1e3 * 1024f64.powi(3),
-        "Ti" => 1e3 * 1024f64.powi(4),
-        "Pi" => 1e3 * 1024f64.powi(5),
-        "Ei" => 1e3 * 1024f64.powi(6),
-        _ => {
-            let exponent: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
-            if !(-30..=30).contains(&exponent) {
-                return None;
-            }
-            1e3 * 10f64.powi(exponent)
-        }
-    };
-    if number.is_empty() || number.matches('.').count() > 1 || !number.contains(|c: char| c.is_ascii_digit())
-    {
-        return None;
-    }
-    let value = number.parse::<f64>().ok()? * multiplier;
-    // i128 holds far more than 1024 Ei in thousandths; the cast saturates beyond it.
-    #[expect(clippy::cast_possible_truncation, reason = "float to integer casts saturate")]
-    value.is_finite().then(|| value.ceil() as i128)
 }
 
 fn hyperparameters_schema(_: &mut SchemaGenerator) -> Schema {
@@ -681,6 +633,32 @@ impl TrainingJobSpec {
         self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.delete_on_completion).unwrap_or(false)
     }
 
+    pub fn keep_last(&self) -> i32 {
+        self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.keep_last).unwrap_or(3)
+    }
+
+    /// Whether attempts go on from checkpoints.
+    pub fn resumes(&self) -> bool {
+        let resume = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.resume).unwrap_or_default();
+        self.checkpoints_on() && resume == Resume::Auto
+    }
+
+    pub fn checkpoint_layout(&self) -> CheckpointLayout {
+        self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.layout).unwrap_or_default()
+    }
+
+    pub fn restart_scope(&self) -> RestartScope {
+        self.failure_policy.as_ref().and_then(|policy| policy.restart_scope).unwrap_or_default()
+    }
+
+    pub fn failure_rules(&self) -> &[FailureRule] {
+        self.failure_policy.as_ref().and_then(|policy| policy.rules.as_deref()).unwrap_or_default()
+    }
+
+    pub fn success_policy(&self) -> SuccessPolicy {
+        self.success_policy.unwrap_or_default()
+    }
+
     pub fn host_network(&self) -> bool {
         self.networking.as_ref().and_then(|networking| networking.host_network).unwrap_or(false)
     }
@@ -725,20 +703,6 @@ impl Role {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quantities() {
-        let millis = |text: &str| Quantity::Text(text.to_owned()).millis();
-        assert_eq!(Quantity::Int(2).millis(), Some(2000));
-        assert_eq!(millis("500m"), Some(500));
-        assert_eq!(millis("1.5"), Some(1500));
-        assert_eq!(millis("1Ki"), Some(1_024_000));
-        assert_eq!(millis("2e3"), Some(2_000_000));
-        assert_eq!(millis("1E"), Some(1_000_000_000_000_000_000_000));
-        for bad in ["", "Gi", "4 Gi", "1.2.3", "16GB", "-", "1e999", "٣"] {
-            assert_eq!(millis(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn defaults_follow_the_form() {

@@ -7,8 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::CheckpointStatus;
 use crate::entries::Entries;
-use crate::spec::{Backend, CleanPodPolicy, Framework, RestartPolicy};
+use crate::policy::{CleanPodPolicy, RestartPolicy};
+use crate::spec::{Backend, Framework};
 
 /// Types of conditions.
 pub mod condition {
@@ -16,6 +18,9 @@ pub mod condition {
     pub const RUNNING: &str = "Running";
     pub const RESTARTING: &str = "Restarting";
     pub const SUSPENDED: &str = "Suspended";
+    pub const STALLED: &str = "Stalled";
+    /// True: something is wrong with the storage of the checkpoints. Training goes on.
+    pub const CHECKPOINT_PROBLEM: &str = "CheckpointProblem";
     pub const COMPLETED: &str = "Completed";
     pub const FAILED: &str = "Failed";
 }
@@ -83,16 +88,22 @@ pub struct TrainingJobStatus {
     /// What the running pods hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<AllocatedResources>,
+    /// The newest complete checkpoint: where the next attempt goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<CheckpointStatus>,
     /// Restarts so far, by cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarts: Option<Restarts>,
+    /// Nodes on which this job failed again and again: its next pods go elsewhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub avoided_nodes: Vec<String>,
     /// When the next attempt may start, while the job waits after a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_until: Option<Time>,
     /// The last ten attempts, the newest last. An attempt without an end is the current one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
-    /// The job's conditions: ResourcesCreated, Running, Restarting, Suspended, Completed, Failed.
+    /// The job's conditions: ResourcesCreated, Running, Restarting, Suspended, Stalled, CheckpointProblem, Completed, Failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -252,6 +263,9 @@ pub struct WorkerStatus {
     pub status: Phase,
     /// How often Trainyard has restarted this worker.
     pub restart_count: i32,
+    /// With restartScope Worker: the pod (its uid) whose failure was counted last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_uid: Option<String>,
     /// Why it does not run, in the scheduler's or kubelet's words, or how it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -275,6 +289,9 @@ pub struct Restarts {
     pub application: i32,
     /// Pods were deleted, evicted or lost.
     pub disruption: i32,
+    /// No progress was seen for too long.
+    #[serde(default)]
+    pub stall: i32,
     /// The number of pods changed.
     pub rescale: i32,
     /// What the pods are made of changed.
@@ -283,7 +300,9 @@ pub struct Restarts {
 
 impl Restarts {
     pub fn total(&self) -> i32 {
-        [self.disruption, self.rescale, self.update].into_iter().fold(self.application, i32::saturating_add)
+        [self.disruption, self.stall, self.rescale, self.update]
+            .into_iter()
+            .fold(self.application, i32::saturating_add)
     }
 }
 
@@ -298,6 +317,10 @@ pub enum Cause {
     OutOfMemory,
     // A pod was deleted, evicted, preempted or lost with its node.
     Disruption,
+    // No progress was seen for stallTimeoutSeconds.
+    Stalled,
+    // The storage has another checkpoint than the attempt was told of.
+    Resume,
     // The number of pods changed.
     Rescale,
     // What the pods are made of changed.
@@ -326,6 +349,8 @@ impl Cause {
             Cause::Application => "Application",
             Cause::OutOfMemory => "OutOfMemory",
             Cause::Disruption => "Disruption",
+            Cause::Stalled => "Stalled",
+            Cause::Resume => "Resume",
             Cause::Rescale => "Rescale",
             Cause::Update => "Update",
             Cause::Suspend => "Suspend",
@@ -361,15 +386,54 @@ pub struct Attempt {
     /// The pod that ended it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_name: Option<String>,
-    /// Exit code of that pod's training container.
+    /// Exit code of that pod's training container; for torchrun, of the child that failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// The last line of that pod's log that tells of an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The checkpoint that it was told to go on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed_from: Option<String>,
+    /// The newest complete checkpoint when it ended, if it got past the one that it began with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reached: Option<String>,
+    /// How long its parts took, in seconds.
+    #[serde(default, skip_serializing_if = "AttemptSeconds::is_empty")]
+    pub seconds: AttemptSeconds,
     /// Node on which that pod was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
     /// What happened, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// How long the parts of an attempt took, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AttemptSeconds {
+    /// From the creation of its pods until all of them were on a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled: Option<i64>,
+    /// From then until all of them ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<i64>,
+    /// From then until the first progress was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_step: Option<i64>,
+    /// From its failure until that was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<i64>,
+    /// From its end until its pods were gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub torn_down: Option<i64>,
+}
+
+impl AttemptSeconds {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Attempt {
@@ -383,6 +447,10 @@ impl Attempt {
             cause: None,
             pod_name: None,
             exit_code: None,
+            error: None,
+            resumed_from: None,
+            reached: None,
+            seconds: AttemptSeconds::default(),
             node_name: None,
             message: None,
         }
@@ -390,6 +458,11 @@ impl Attempt {
 
     pub fn is_open(&self) -> bool {
         self.end_time.is_none()
+    }
+
+    /// It got past the checkpoint that it began with.
+    pub fn made_progress(&self) -> bool {
+        self.reached.is_some()
     }
 }
 

@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 
 use crate::names::{JOB_NAME_MAX, REPLICAS_MAX, is_dns_label, role_name_max};
+use crate::policy::{RestartPolicy, RestartScope};
 use crate::problem::{FieldPath, Problem};
+use crate::quantity::{Quantity, Resources};
 use crate::rules;
-use crate::spec::{Quantity, Resources, Role, RoleSuccess, TrainingJob, TrainingJobSpec};
+use crate::spec::{Role, RoleSuccess, TrainingJob, TrainingJobSpec};
 use crate::spelling::upper_snake;
 use crate::template::{Training, template_problems};
 
@@ -48,6 +50,7 @@ pub fn validate(job: &TrainingJob, gpu_resource: &str) -> Vec<Problem> {
         &spec.key("resources"),
         &mut problems,
     );
+    policies(&job.spec, &spec, &mut problems);
     hyperparameters(&job.spec, &spec.key("hyperparameters"), &mut problems);
     environment(job.spec.env.as_deref().unwrap_or_default(), &spec.key("env"), &mut problems);
     if let Some(template) = &job.spec.template {
@@ -165,7 +168,13 @@ fn numbers(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
     problems.range(path.key("backoffLimit"), spec.backoff_limit, 0..=100);
     problems.range(path.key("activeDeadlineSeconds"), spec.active_deadline_seconds, 1..=SECONDS);
     problems.range(path.key("startupTimeoutSeconds"), spec.startup_timeout_seconds, 1..=SECONDS);
+    problems.range(path.key("stallTimeoutSeconds"), spec.stall_timeout_seconds, 1..=SECONDS);
     problems.range(path.key("ttlSecondsAfterFinished"), spec.ttl_seconds_after_finished, 0..=SECONDS);
+    problems.range(
+        path.key("checkpoint").key("keepLast"),
+        spec.checkpoint.as_ref().and_then(|checkpoint| checkpoint.keep_last),
+        0..=1000,
+    );
     problems.range(
         path.key("progress").key("totalEpochs"),
         spec.progress.as_ref().and_then(|progress| progress.total_epochs),
@@ -278,6 +287,34 @@ fn resources(
 
 fn not_a_quantity(amount: &Quantity) -> String {
     format!("\"{}\" is not an amount: write it as 2, 500m, 16Gi", amount.text())
+}
+
+fn policies(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
+    let policy = path.key("failurePolicy").key("rules");
+    for (index, rule) in spec.failure_rules().iter().enumerate() {
+        let path = policy.index(index);
+        if rule.exit_codes.is_none() && rule.reasons.is_none() && rule.log_pattern.is_none() {
+            problems.error(path.clone(), rules::EMPTY_RULE);
+        }
+        for (at, code) in rule.exit_codes.iter().flatten().enumerate() {
+            problems.range(path.key("exitCodes").index(at), Some(*code), 1..=255);
+        }
+        if let Some(pattern) = &rule.log_pattern
+            && let Err(error) = regex_lite::Regex::new(pattern)
+        {
+            problems.error(path.key("logPattern"), format!("is no regular expression: {error}"));
+        }
+    }
+    if spec.restart_policy() == RestartPolicy::Never && spec.restart_scope() == RestartScope::Worker {
+        problems.warning(
+            path.key("failurePolicy").key("restartScope"),
+            "restartPolicy Never restarts nobody: remove one of the two",
+        );
+    }
+    let argument = spec.checkpoint.as_ref().and_then(|checkpoint| checkpoint.resume_arg.as_deref());
+    if argument.is_some_and(|argument| !argument.contains("{path}")) {
+        problems.error(path.key("checkpoint").key("resumeArg"), rules::RESUME_ARG);
+    }
 }
 
 fn hyperparameters(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
