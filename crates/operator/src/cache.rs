@@ -11,22 +11,28 @@ use trainyard_plan::{ClaimView, ObjectView, PodView};
 
 use crate::guard::Unreadable;
 use crate::memory::LostPod;
+use crate::port::JobRef;
 use crate::views::version;
 
 /// A job's namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct JobKey {
-    pub(crate) namespace: Arc<str>,
-    pub(crate) name: Arc<str>,
+pub struct JobKey {
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
 }
 
 impl JobKey {
-    pub(crate) fn new(namespace: &str, name: &str) -> Self {
+    pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
     pub(crate) fn of_job(metadata: &ObjectMeta) -> Option<Self> {
         Some(Self::new(metadata.namespace.as_deref()?, metadata.name.as_deref()?))
+    }
+
+    /// The job of this name that has this uid.
+    pub(crate) fn reference(&self, uid: String) -> JobRef {
+        JobRef { namespace: self.namespace.to_string(), name: self.name.to_string(), uid }
     }
 
     /// The job that an object belongs to: its controller, or for what has none (claims) the one whose label it carries.
@@ -194,6 +200,8 @@ impl<T: Named> Shelf<T> {
             removed.extend(gone.map(|seen| (key.clone(), seen.view)));
             !of_job.is_empty()
         });
+        // The order in which a map gives its keys is a matter of chance.
+        removed.sort_by(|(left, _), (right, _)| left.cmp(right));
         self.items.shrink_to_fit();
         removed
     }

@@ -31,7 +31,7 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
 }
 
 async fn ready(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
-    let unseen = shared.unseen();
+    let unseen = shared.readiness.unseen();
     if unseen.is_empty() {
         (StatusCode::OK, "ok\n".to_owned())
     } else {

@@ -88,13 +88,13 @@ impl Memory {
         self.vanished.retain(|pod| pod.attempt.is_some_and(|attempt| attempt > settled));
     }
 
-    pub(crate) fn expect(&mut self, echoes: Vec<Echo>) {
+    pub(crate) fn expect(&mut self, echoes: Vec<Echo>, now: Instant) {
         self.echoes.extend(echoes);
-        self.waiting_since = (!self.echoes.is_empty()).then(Instant::now);
+        self.waiting_since = (!self.echoes.is_empty()).then_some(now);
     }
 
     /// How much longer to wait for the cache, or nothing when it has caught up with our writes.
-    pub(crate) fn behind(&mut self, cache: &Cache, key: &JobKey) -> Option<Duration> {
+    pub(crate) fn behind(&mut self, cache: &Cache, key: &JobKey, now: Instant) -> Option<Duration> {
         self.echoes.retain(|echo| !has_arrived(echo, cache, key));
         if self.echoes.is_empty() {
             // Most jobs are quiet most of the time: they need not keep room for their next writes.
@@ -102,7 +102,7 @@ impl Memory {
             self.waiting_since = None;
             return None;
         }
-        let waited = self.waiting_since.get_or_insert_with(Instant::now).elapsed();
+        let waited = now.duration_since(*self.waiting_since.get_or_insert(now));
         if waited >= PATIENCE {
             tracing::warn!(job = %key, echoes = ?self.echoes, "own writes were not seen again; going on without them");
             self.echoes.clear();

@@ -13,76 +13,28 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use trainyard_api::names;
 
-use crate::cache::{Cache, Job, JobKey, Named, Shelf};
 use crate::driver::Shared;
 use crate::guard::Guarded;
-use crate::memory::LostPod;
-use crate::views::{SlimClaim, SlimConfigMap, SlimPod, SlimService, Viewed, version};
+use crate::sighting::{Sighting, Watched};
+use crate::views::{SlimClaim, SlimConfigMap, SlimPod, SlimService};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LAST_DELAY: Duration = Duration::from_secs(5);
 
-/// The kinds that are watched; the operator is ready when each has been listed once.
-pub(crate) const KINDS: [&str; 5] =
-    ["trainingjobs", "pods", "services", "configmaps", "persistentvolumeclaims"];
-
 /// Starts all watches.
 pub(crate) fn start(shared: &Arc<Shared>, client: &kube::Client) -> Vec<tokio::task::JoinHandle<()>> {
-    let spawn_children = [
-        tokio::spawn(follow_children::<SlimPod>(shared.clone(), client.clone(), 1, |cache| &mut cache.pods)),
-        tokio::spawn(follow_children::<SlimService>(shared.clone(), client.clone(), 2, |cache| {
-            &mut cache.services
-        })),
-        tokio::spawn(follow_children::<SlimConfigMap>(shared.clone(), client.clone(), 3, |cache| {
-            &mut cache.config_maps
-        })),
-        tokio::spawn(follow_children::<SlimClaim>(shared.clone(), client.clone(), 4, |cache| {
-            &mut cache.claims
-        })),
-    ];
-    let mut tasks = vec![tokio::spawn(follow_jobs(shared.clone(), client.clone()))];
-    tasks.extend(spawn_children);
-    tasks
-}
-
-async fn follow_jobs(shared: Arc<Shared>, client: kube::Client) {
-    let api: Api<Guarded> = scoped(&shared, client);
-    follow(shared, api, watcher::Config::default(), 0, |cache, event| {
-        apply(&mut cache.jobs, event, |job| match job {
-            Guarded::Read(mut job) => {
-                job.metadata.managed_fields = None;
-                if let Some(annotations) = &mut job.metadata.annotations {
-                    annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-                }
-                Job::Read(Arc::from(job))
-            }
-            Guarded::Unreadable(job) => Job::Unreadable(Arc::from(job)),
-        })
-    })
-    .await;
-}
-
-async fn follow_children<K>(
-    shared: Arc<Shared>,
-    client: kube::Client,
-    kind: usize,
-    shelf: fn(&mut Cache) -> &mut Shelf<K::View>,
-) where
-    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
-        + Viewed
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + 'static,
-    K::View: Named + Send,
-{
-    let api: Api<K> = scoped(&shared, client);
-    let selector = format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY);
-    follow(shared, api, watcher::Config::default().labels(&selector), kind, move |cache, event| {
-        apply(shelf(cache), event, Viewed::view)
-    })
-    .await;
+    let ours = || {
+        let selector = format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY);
+        watcher::Config::default().labels(&selector)
+    };
+    let all = watcher::Config::default();
+    vec![
+        tokio::spawn(follow::<Guarded>(shared.clone(), client.clone(), all, Watched::Jobs)),
+        tokio::spawn(follow::<SlimPod>(shared.clone(), client.clone(), ours(), Watched::Pods)),
+        tokio::spawn(follow::<SlimService>(shared.clone(), client.clone(), ours(), Watched::Services)),
+        tokio::spawn(follow::<SlimConfigMap>(shared.clone(), client.clone(), ours(), Watched::ConfigMaps)),
+        tokio::spawn(follow::<SlimClaim>(shared.clone(), client.clone(), ours(), Watched::Claims)),
+    ]
 }
 
 fn scoped<K>(shared: &Shared, client: kube::Client) -> Api<K>
@@ -95,70 +47,17 @@ where
     }
 }
 
-/// What one event means to the rest of the operator.
-#[derive(Default)]
-struct News {
-    /// The jobs that it is about.
-    about: Vec<JobKey>,
-    /// Pods that are no longer seen, although nobody had asked them to go.
-    lost: Vec<(JobKey, LostPod)>,
-    /// A pod of this job no longer counts against a quota.
-    room: Option<JobKey>,
-}
-
-/// Puts one event into the cache and says what is new.
-fn apply<K: Resource<DynamicType = ()>, T: Named>(
-    shelf: &mut Shelf<T>,
-    event: Event<K>,
-    view: impl Fn(K) -> T,
-) -> News {
-    let key = |object: &K| {
-        let metadata = object.meta();
-        if K::plural(&()) == names::PLURAL { JobKey::of_job(metadata) } else { JobKey::of_child(metadata) }
-    };
-    match event {
-        Event::Init => {
-            shelf.begin_pass();
-            News::default()
-        }
-        Event::InitDone => {
-            let mut news = News::default();
-            for (key, view) in shelf.end_pass() {
-                news.lost.extend(view.if_lost().map(|pod| (key.clone(), pod)));
-                news.about.push(key);
-            }
-            news
-        }
-        Event::Apply(object) | Event::InitApply(object) => {
-            let Some(key) = key(&object) else { return News::default() };
-            let version = version(object.meta());
-            let view = view(object);
-            let ended = view.has_ended();
-            let before = shelf.put(key.clone(), version, view);
-            let room = (ended && before.is_some_and(|before| !before.has_ended())).then(|| key.clone());
-            News { about: vec![key], lost: Vec::new(), room }
-        }
-        Event::Delete(object) => {
-            let Some(key) = key(&object) else { return News::default() };
-            let Some(view) = shelf.remove(&key, object.meta()) else { return News::default() };
-            News {
-                lost: view.if_lost().map(|pod| (key.clone(), pod)).into_iter().collect(),
-                room: (view.counts() && !view.has_ended()).then(|| key.clone()),
-                about: vec![key],
-            }
-        }
-    }
-}
-
-async fn follow<K>(
-    shared: Arc<Shared>,
-    api: Api<K>,
-    config: watcher::Config,
-    kind: usize,
-    apply: impl Fn(&mut Cache, Event<K>) -> News,
-) where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+async fn follow<K>(shared: Arc<Shared>, client: kube::Client, config: watcher::Config, kind: Watched)
+where
+    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Send
+        + 'static,
+    Sighting: From<Event<K>>,
 {
+    let api: Api<K> = scoped(&shared, client);
     let _end = End { shared: shared.clone(), kind };
     // Small pages: the first list of a large cluster must not need more memory than the cache itself.
     let stream = watcher::watcher(api, config.page_size(100));
@@ -172,38 +71,25 @@ async fn follow<K>(
                 // The start of a list is no answer yet: it comes before the API server is asked.
                 if !matches!(event, Event::Init) {
                     if broken.take().is_some() {
-                        tracing::info!(kind = KINDS[kind], "watch is back");
-                        shared.watching(kind, true);
+                        tracing::info!(kind = kind.plural(), "watch is back");
+                        shared.readiness.watching(kind, true);
                     }
                     delay = FIRST_DELAY;
                 }
                 let listed = matches!(event, Event::InitDone);
-                let news = shared.with_cache(|cache| {
-                    let news = apply(cache, event);
-                    // Before anybody can plan without these pods.
-                    for (key, pod) in &news.lost {
-                        shared.doubt(cache, key, pod);
-                    }
-                    news
-                });
-                if let Some(key) = news.room {
-                    shared.room_beside(&key);
-                }
-                for key in news.about {
-                    shared.queue.add(key);
-                }
+                shared.see(event.into());
                 if listed {
-                    shared.listed(kind);
+                    shared.readiness.listed(kind);
                 }
             }
             Err(error) => {
-                shared.metrics.watch_failed(KINDS[kind]);
+                shared.metrics.watch_failed(kind.plural());
                 let why = explained(kind, &error);
                 if broken.as_ref() != Some(&why) {
-                    tracing::warn!(kind = KINDS[kind], "watch broke, trying again: {why}");
+                    tracing::warn!(kind = kind.plural(), "watch broke, trying again: {why}");
                 }
                 broken = Some(why);
-                shared.watching(kind, false);
+                shared.readiness.watching(kind, false);
                 // The stream asks the API server again only when it is polled.
                 tokio::time::sleep(delay).await;
                 delay = (delay * 2).min(LAST_DELAY);
@@ -215,16 +101,16 @@ async fn follow<K>(
 /// A watch never ends by itself. If one does (a panic), the operator is not ready any more, and says so.
 struct End {
     shared: Arc<Shared>,
-    kind: usize,
+    kind: Watched,
 }
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.shared.watching(self.kind, false);
+        self.shared.readiness.watching(self.kind, false);
     }
 }
 
-fn explained(kind: usize, error: &watcher::Error) -> String {
+fn explained(kind: Watched, error: &watcher::Error) -> String {
     let api = match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
@@ -232,11 +118,11 @@ fn explained(kind: usize, error: &watcher::Error) -> String {
         _ => None,
     };
     match api {
-        Some(status) if status.code == 404 && kind == 0 => {
+        Some(status) if status.code == 404 && kind == Watched::Jobs => {
             "the API server does not know TrainingJob: apply the CRD first (trainyard crds | kubectl apply -f -)".to_owned()
         }
         Some(status) if status.code == 403 => {
-            format!("{} (the operator needs get, list and watch on {})", status.message, KINDS[kind])
+            format!("{} (the operator needs get, list and watch on {})", status.message, kind.plural())
         }
         _ => error.to_string(),
     }

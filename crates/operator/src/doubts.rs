@@ -1,0 +1,89 @@
+//! Absence is checked before it is believed: a pod that is no longer seen, although nobody had asked it to go, may only have lost
+//! its label.
+
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use trainyard_plan::{TargetKind, Vanished};
+
+use crate::cache::{Job, JobKey};
+use crate::core::Core;
+use crate::execute::relabel;
+use crate::look::Eyes;
+use crate::memory::{Echo, LostPod};
+use crate::moment::Moment;
+use crate::port::{Port, Refusal};
+use crate::views::controller;
+
+/// When to ask again after a passing fault.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+impl Core {
+    /// A pod is no longer seen. Noted in the same breath as its absence, so that nobody plans without it before it is asked for.
+    pub(crate) fn doubt(&mut self, key: &JobKey, pod: LostPod) {
+        let uid = match self.cache.job(key) {
+            Some(Job::Read(job)) => job.metadata.uid.as_deref(),
+            _ => None,
+        };
+        if uid != Some(&pod.job) {
+            return;
+        }
+        let memory = self.remember(key);
+        if !memory.has_deleted(&pod.uid) {
+            memory.lost.push(pod);
+        }
+    }
+}
+
+impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
+    /// Asks whether the pods that vanished are really gone. One that is still there gets its labels back, so that
+    /// nothing is concluded from its absence. Says when to ask again, if there was no answer.
+    pub(crate) async fn settle_doubts(&self, key: &JobKey) -> Option<Instant> {
+        let lost = self.core().memory(key).map(|memory| memory.lost.clone()).unwrap_or_default();
+        if lost.is_empty() {
+            return None;
+        }
+        let asked = join_all(lost.iter().map(|pod| self.ask_for(key, pod))).await;
+        let now = (self.clock)().instant;
+        let mut core = self.core();
+        let memory = core.memory(key)?;
+        let mut again = None;
+        for (pod, found) in lost.into_iter().zip(asked) {
+            match found {
+                Ok(None) => {
+                    memory.lost.retain(|other| *other != pod);
+                    memory.vanished.push(Vanished { name: pod.name, attempt: pod.attempt });
+                }
+                Ok(Some(echo)) => {
+                    memory.lost.retain(|other| *other != pod);
+                    memory.expect(vec![echo], now);
+                }
+                Err(refusal) => {
+                    tracing::warn!(job = %key, pod = %pod.name, "is it gone? {refusal}; asking again");
+                    again = Some(now + ASK_AGAIN);
+                }
+            }
+        }
+        again
+    }
+
+    /// Nothing, if the pod is gone or going; else what will be seen of it again.
+    async fn ask_for(&self, key: &JobKey, pod: &LostPod) -> Result<Option<Echo>, Refusal> {
+        let reference = key.reference(pod.job.clone());
+        let metadata = match self.port.metadata(&reference, TargetKind::Pod, &pod.name).await {
+            Ok(metadata) => metadata,
+            Err(Refusal::NotFound) => return Ok(None),
+            Err(refusal) => return Err(refusal),
+        };
+        let is_it = metadata.uid.as_deref() == Some(&pod.uid) && metadata.deletion_timestamp.is_none();
+        if !is_it || controller(&metadata).as_deref() != Some(&pod.job) {
+            return Ok(None);
+        }
+        tracing::warn!(job = %key, pod = %pod.name, "its label was removed; putting it back");
+        match relabel(self.port, &reference, TargetKind::Pod, &pod.name, &metadata).await {
+            Ok(echo) => Ok(Some(echo)),
+            Err(Refusal::NotFound | Refusal::Conflict) => Ok(None),
+            Err(refusal) => Err(refusal),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What came of a plan: what is remembered of it, and when to look again.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use trainyard_api::{State, TrainingJobStatus};
+use trainyard_plan::{Obstacle, ObstacleKind, Plan, Snapshot};
+
+use crate::cache::JobKey;
+use crate::execute::Outcome;
+use crate::look::{Eyes, Look};
+use crate::memory::Memory;
+use crate::metrics::Metrics;
+use crate::moment::Moment;
+use crate::port::Port;
+
+/// How often the role may not allow something before the job's owner hears of it.
+const FORBIDDEN_TRIES: u32 = 5;
+
+/// When to look again after a plan that was made from an old version of the job. The newer version brings the job back by itself;
+/// this is only a safeguard.
+const OUTDATED_AGAIN: Duration = Duration::from_secs(2);
+
+impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
+    /// Remembers what came of a plan that was made at `planned`, and says in `look` what is to happen next.
+    pub(crate) fn learn(
+        &self,
+        key: &JobKey,
+        snapshot: &Snapshot,
+        plan: &Plan,
+        outcome: Outcome,
+        planned: Moment,
+        look: &mut Look,
+    ) {
+        let now = (self.clock)().instant;
+        let mut core = self.core();
+        let memory = core.remember(key);
+        if outcome.status_written {
+            memory.last_status_write = Some(planned.wall);
+            let nothing = TrainingJobStatus::default();
+            let before = snapshot.job.status.as_ref().unwrap_or(&nothing);
+            self.metrics.status_written(key, before, &plan.status);
+            tell(self.metrics, key, before, &plan.status, memory, planned.wall);
+        }
+        memory.expect(outcome.echoes, now);
+        let generation = snapshot.generation();
+        let is_current =
+            |obstacle: &Obstacle| obstacle.generation == generation && planned.wall < obstacle.retry_at;
+        memory.obstacles.retain(is_current);
+        let mut fault = outcome.fault;
+        let mut cramped = false;
+        memory.refusals += u32::from(!outcome.obstacles.is_empty());
+        for (kind, object, message) in outcome.obstacles {
+            // Right after an API server has started, its roles allow nothing for a moment.
+            let by_role = kind == ObstacleKind::Forbidden && message.contains(" cannot ");
+            if by_role && memory.refusals <= FORBIDDEN_TRIES {
+                fault = Some(format!("{object}: {message}"));
+                continue;
+            }
+            let delay = SignedDuration::try_from(retry_delay(kind, memory.refusals)).unwrap_or_default();
+            let retry_at = planned.wall + delay;
+            tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, %object, "refused: {message}");
+            self.metrics.error(key, kind_name(kind));
+            cramped |= kind == ObstacleKind::Quota;
+            memory.obstacles.push(Obstacle { kind, object, message, generation, retry_at });
+            look.again = true;
+        }
+        if let Some(fault) = fault {
+            memory.faults += 1;
+            self.metrics.error(key, "api");
+            let delay = fault_delay(memory.faults);
+            tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, "{fault}; trying again in {delay:?}");
+            look.wake(now + delay);
+        } else if outcome.outdated {
+            look.wake(now + OUTDATED_AGAIN);
+        } else {
+            memory.faults = 0;
+            if memory.obstacles.is_empty() {
+                memory.refusals = 0;
+            }
+        }
+        look.report_due = outcome.report_due;
+        if cramped {
+            core.room.is_missed_by(key);
+        }
+    }
+}
+
+/// One line per transition.
+fn tell(
+    metrics: &Metrics,
+    key: &JobKey,
+    before: &TrainingJobStatus,
+    after: &TrainingJobStatus,
+    memory: &mut Memory,
+    now: Timestamp,
+) {
+    if before.state == after.state {
+        return;
+    }
+    let state = after.state.map_or("", State::as_str);
+    let message = after.message.as_deref().unwrap_or_default();
+    tracing::info!(namespace = %key.namespace, trainingjob = %key.name, state, "{message}");
+    match after.state {
+        Some(State::Restarting) => {
+            memory.recovering_since.get_or_insert(now);
+        }
+        Some(State::Running) => {
+            if let Some(since) = memory.recovering_since.take() {
+                metrics.recovered(key, now.duration_since(since).as_secs_f64());
+            }
+        }
+        _ => memory.recovering_since = None,
+    }
+}
+
+fn kind_name(kind: ObstacleKind) -> &'static str {
+    match kind {
+        ObstacleKind::NameConflict => "name_conflict",
+        ObstacleKind::Quota => "quota",
+        ObstacleKind::Forbidden => "forbidden",
+        ObstacleKind::Invalid => "invalid",
+    }
+}
+
+/// When to ask again for something that was refused: 2 s, 4 s … a minute (a quota: 15 s). What is invalid stays so until the spec
+/// changes.
+fn retry_delay(kind: ObstacleKind, refusals: u32) -> Duration {
+    match kind {
+        ObstacleKind::Invalid => Duration::from_hours(1),
+        // Room that others make is not seen; room that our own jobs make is, at once.
+        ObstacleKind::Quota => Duration::from_secs(1 << refusals.clamp(1, 4)).min(Duration::from_secs(15)),
+        _ => Duration::from_secs(1 << refusals.clamp(1, 6)).min(Duration::from_mins(1)),
+    }
+}
+
+/// When to try again after a passing fault: 0.25 s, 0.5 s … 8 s.
+fn fault_delay(faults: u32) -> Duration {
+    Duration::from_millis(250 << faults.saturating_sub(1).min(5))
+}

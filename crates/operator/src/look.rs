@@ -1,0 +1,140 @@
+//! One look at a job: doubts → sight → plan → execute → what is learnt from it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use trainyard_plan::{Settings, Snapshot, plan};
+
+use crate::cache::JobKey;
+use crate::core::{Core, Sight};
+use crate::execute::execute;
+use crate::metrics::Metrics;
+use crate::moment::Moment;
+use crate::port::{JobRef, NewEvent, Port};
+
+/// When to try again to write about a job that cannot be read.
+pub(crate) const UNREADABLE_AGAIN: Duration = Duration::from_secs(5);
+
+/// Everything that a look needs.
+pub struct Eyes<'a, P, C> {
+    /// Never locked while something is awaited.
+    pub core: &'a Mutex<Core>,
+    pub port: &'a P,
+    pub settings: &'a Settings,
+    pub metrics: &'a Metrics,
+    pub clock: C,
+}
+
+/// What a look found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Found {
+    #[default]
+    NothingToDo,
+    SomethingToDo,
+    /// The job is gone: it needs no timers any more.
+    Gone,
+}
+
+/// What came of a look, and what is to happen next.
+#[derive(Debug, Default)]
+pub struct Look {
+    pub found: Found,
+    /// Look again as soon as there is a turn.
+    pub again: bool,
+    /// Look again at that time although nothing changed.
+    pub wake_at: Option<Instant>,
+    /// A report was put off until there is time for it.
+    pub report_due: bool,
+    /// What is now to be recorded.
+    pub events: Vec<NewEvent>,
+}
+
+impl Look {
+    /// Looks again at that time, or earlier if something else wants so.
+    pub(crate) fn wake(&mut self, at: Instant) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    fn later(at: Instant) -> Self {
+        Self { wake_at: Some(at), ..Self::default() }
+    }
+}
+
+impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One look at a job. With `reports` false, what only reports is left for later. `wait` may hold the plan back for a while, because
+    /// something is about to be known that belongs into it.
+    pub async fn look_at(
+        &self,
+        key: &JobKey,
+        reports: bool,
+        wait: impl FnOnce(&Snapshot) -> Option<Duration>,
+    ) -> Look {
+        if let Some(at) = self.settle_doubts(key).await {
+            return Look::later(at);
+        }
+        let now = (self.clock)();
+        let sight = self.core().sight(key, now);
+        match sight {
+            Sight::Gone => self.forget(key),
+            Sight::Behind(at) => Look::later(at),
+            Sight::Unreadable(reference, job) => self.report_unreadable(key, &reference, &job).await,
+            Sight::Leaving(reference, finalizers) => self.let_go(key, &reference, &finalizers).await,
+            Sight::Nothing => Look::default(),
+            Sight::Clear(snapshot) => match wait(&snapshot) {
+                Some(patience) => Look::later(now.instant + patience),
+                None => self.advance(key, reports, &snapshot).await,
+            },
+        }
+    }
+
+    /// snapshot → plan → execute → what comes of it.
+    async fn advance(&self, key: &JobKey, reports: bool, snapshot: &Snapshot) -> Look {
+        let now = (self.clock)();
+        let plan = plan(snapshot, self.settings, now.wall);
+        let mut look = Look { wake_at: plan.wake_at.map(|at| now.until(at)), ..Look::default() };
+        if plan.is_idle() {
+            return look;
+        }
+        look.found = Found::SomethingToDo;
+        let is_new = self.first_sight(key) && snapshot.job.status.is_none();
+        if is_new {
+            tracing::info!(namespace = %key.namespace, trainingjob = %key.name, "Creating TrainingJob: {key}");
+        }
+        let mut outcome = execute(self.port, &snapshot.job, &plan, reports, now.wall).await;
+        look.events = std::mem::take(&mut outcome.events);
+        if is_new {
+            self.metrics.job_created(key);
+        }
+        self.learn(key, snapshot, &plan, outcome, now, &mut look);
+        look
+    }
+
+    /// Whether this process has not begun with this job yet.
+    fn first_sight(&self, key: &JobKey) -> bool {
+        !std::mem::replace(&mut self.core().remember(key).begun, true)
+    }
+
+    fn forget(&self, key: &JobKey) -> Look {
+        if self.core().forget(key) {
+            tracing::info!(namespace = %key.namespace, trainingjob = %key.name, "TrainingJob is gone: {key}");
+            self.metrics.job_deleted(key);
+        }
+        Look { found: Found::Gone, ..Look::default() }
+    }
+
+    /// An unreadable job that is being deleted. What it made goes through owner references; nothing else can be known about it.
+    async fn let_go(&self, key: &JobKey, reference: &JobRef, finalizers: &[String]) -> Look {
+        let mut look = Look { found: Found::SomethingToDo, ..Look::default() };
+        let patch = json!({"metadata": {"finalizers": finalizers}});
+        if let Err(refusal) = self.port.patch_job(reference, &patch).await {
+            tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, "its finalizer stays: {refusal}");
+            look.wake((self.clock)().instant + UNREADABLE_AGAIN);
+        }
+        look
+    }
+}

@@ -1,0 +1,26 @@
+//! A moment, as both clocks show it. The core has no clock of its own: whoever drives it says what time it is.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// For what is written, and for deadlines that are written.
+    pub wall: Timestamp,
+    /// For patience: it never jumps.
+    pub instant: Instant,
+}
+
+impl Moment {
+    pub fn now() -> Self {
+        Self { wall: Timestamp::now(), instant: Instant::now() }
+    }
+
+    /// When the wall clock will show `at`, if nobody sets it meanwhile.
+    pub(crate) fn until(self, at: Timestamp) -> Instant {
+        let wait = Duration::try_from(at.duration_since(self.wall)).unwrap_or_default();
+        // A millisecond more, so that rounding never wakes us just before.
+        self.instant + wait + Duration::from_millis(1)
+    }
+}
