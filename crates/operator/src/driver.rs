@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore};
-use trainyard_plan::Snapshot;
+use trainyard_plan::{Snapshot, plan};
 
 use crate::cache::{Cache, JobKey};
 use crate::config::Config;
@@ -19,9 +19,10 @@ use crate::metrics::Metrics;
 use crate::moment::Moment;
 use crate::port::{KubePort, NewEvent};
 use crate::progress::{Follower, LAST_WORDS};
-use crate::queue::{Queue, Turn};
+use crate::queue::Queue;
 use crate::readiness::Readiness;
 use crate::sighting::Sighting;
+use crate::turns::Turn;
 use crate::{http, watch};
 
 /// How long work that is under way may take to end after the operator was told to stop.
@@ -158,6 +159,7 @@ impl Shared {
     async fn look_at(self: &Arc<Self>, key: &JobKey, turn: Turn) -> bool {
         let eyes = Eyes {
             core: &self.core,
+            planner: plan,
             port: &self.port,
             settings: &self.config.settings,
             metrics: &self.metrics,
@@ -165,18 +167,7 @@ impl Shared {
         };
         let reports = turn == Turn::Report || !self.queue.is_pressed();
         let look = eyes.look_at(key, reports, |snapshot| self.last_words(key, snapshot)).await;
-        if look.found == Found::Gone {
-            self.queue.forget(key);
-        }
-        if look.again {
-            self.queue.add(key.clone());
-        }
-        if let Some(at) = look.wake_at {
-            self.queue.add_at(key.clone(), at);
-        }
-        if look.report_due {
-            self.queue.add_report(key.clone());
-        }
+        self.queue.follow(key, &look);
         if !look.events.is_empty() {
             self.record(look.events).await;
         }

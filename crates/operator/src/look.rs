@@ -3,8 +3,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde_json::json;
-use trainyard_plan::{Settings, Snapshot, plan};
+use trainyard_plan::{Plan, Settings, Snapshot};
 
 use crate::cache::JobKey;
 use crate::core::{Core, Sight};
@@ -16,11 +17,16 @@ use crate::port::{JobRef, NewEvent, Port};
 /// When to try again to write about a job that cannot be read.
 pub(crate) const UNREADABLE_AGAIN: Duration = Duration::from_secs(5);
 
+/// What decides: a snapshot, settings and the time in, a plan out. There is one (`trainyard_plan::plan`); whoever wants to watch it at
+/// work, or to see that a wrong one is noticed, puts another around it.
+pub type Planner = fn(&Snapshot, &Settings, Timestamp) -> Plan;
+
 /// Everything that a look needs.
 pub struct Eyes<'a, P, C> {
     /// Never locked while something is awaited.
     pub core: &'a Mutex<Core>,
     pub port: &'a P,
+    pub planner: Planner,
     pub settings: &'a Settings,
     pub metrics: &'a Metrics,
     pub clock: C,
@@ -95,7 +101,7 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
     /// snapshot → plan → execute → what comes of it.
     async fn advance(&self, key: &JobKey, reports: bool, snapshot: &Snapshot) -> Look {
         let now = (self.clock)();
-        let plan = plan(snapshot, self.settings, now.wall);
+        let plan = (self.planner)(snapshot, self.settings, now.wall);
         let mut look = Look { wake_at: plan.wake_at.map(|at| now.until(at)), ..Look::default() };
         if plan.is_idle() {
             return look;

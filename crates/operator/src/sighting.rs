@@ -5,7 +5,7 @@ use kube::Resource;
 use kube::runtime::watcher::Event;
 use serde::Deserialize;
 use serde_json::Value;
-use trainyard_api::names;
+use trainyard_api::{TrainingJob, names};
 
 use crate::cache::{Job, JobKey, Named, Shelf};
 use crate::core::Core;
@@ -77,6 +77,20 @@ sightings! {
     Services of SlimService,
     ConfigMaps of SlimConfigMap,
     Claims of SlimClaim,
+}
+
+impl Sighting {
+    /// A job that can be read, and has been.
+    pub fn job(event: Event<TrainingJob>) -> Self {
+        let read = |job: TrainingJob| Guarded::Read(Box::new(job));
+        Self(Seen::Jobs(match event {
+            Event::Init => Event::Init,
+            Event::InitApply(job) => Event::InitApply(read(job)),
+            Event::InitDone => Event::InitDone,
+            Event::Apply(job) => Event::Apply(read(job)),
+            Event::Delete(job) => Event::Delete(read(job)),
+        }))
+    }
 }
 
 fn parsed<'v, K: Deserialize<'v>>(event: Event<&'v Value>) -> Result<Event<K>, serde_json::Error> {
