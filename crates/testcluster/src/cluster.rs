@@ -1,23 +1,30 @@
 //! One control plane: etcd and the API server, usually the controller manager and the scheduler
-//! too, in a directory of its own and on loopback ports of its own.
+//! too, in a directory of its own and on loopback ports of its own. With real nodes, the API server
+//! is on the cluster's own network instead, where pods reach it, and a name server beside it.
 
 mod flags;
 
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, GetParams, ObjectMeta, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+use crate::image::Archive;
+use crate::nodes::{Addresses, NAME_SERVER_READY, Network, Site, requirements};
 use crate::pki::Pki;
-use crate::process::{Component, Port, Workspace, argv};
+use crate::process::{Component, Port, Workspace, argv, write_private};
 use crate::volumes::Volumes;
-use crate::{Binaries, Error, HollowNodes, Kubectl, Script};
+use crate::{Binaries, Error, HollowNodes, Kubectl, Node, RootFs, Script};
 
 /// How often readiness is looked at, and for how long: a loaded machine gets its time.
 const POLL: Duration = Duration::from_millis(25);
@@ -28,6 +35,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 const API_SERVER: &str = "kube-apiserver";
 const MANAGER: &str = "kube-controller-manager";
 const SCHEDULER: &str = "kube-scheduler";
+const NAME_SERVER: &str = "name-server";
 
 /// How a cluster is to be started.
 #[derive(Debug, Clone)]
@@ -37,9 +45,19 @@ pub struct Builder {
     feature_gates: Vec<String>,
     api_server_args: Vec<String>,
     manager_args: Vec<String>,
+    real_nodes: usize,
 }
 
 impl Builder {
+    /// Adds real nodes, `node-0` and so on: kubelet, containerd and kube-proxy, with names by DNS,
+    /// claims that both nodes can share, and no way to anything outside. Takes root, and a name
+    /// server's worth of Go to build the first time. Images come by [`TestCluster::image`].
+    #[must_use]
+    pub fn real_nodes(mut self, nodes: usize) -> Self {
+        self.real_nodes = nodes;
+        self
+    }
+
     /// Whether to run the controller manager and the scheduler (default: yes). Without them
     /// nothing is scheduled or collected, and pods may be created without a service account.
     #[must_use]
@@ -81,7 +99,12 @@ impl Builder {
     /// Starts the cluster, building the binaries first if need be (progress goes to standard
     /// error), and returns when pods can be created in the namespace `default`.
     pub async fn start(self) -> Result<TestCluster, Error> {
-        let binaries = tokio::task::spawn_blocking(|| Binaries::ensure(&mut |line| eprintln!("{line}")))
+        let with_nodes = self.real_nodes > 0;
+        let ensure = move || {
+            let progress = &mut |line: &str| eprintln!("{line}");
+            if with_nodes { Binaries::ensure_for_nodes(progress) } else { Binaries::ensure(progress) }
+        };
+        let binaries = tokio::task::spawn_blocking(ensure)
             .await
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
         self.start_with(binaries).await
@@ -104,11 +127,14 @@ impl Builder {
 #[derive(Debug)]
 pub struct TestCluster {
     // Dropped in this order: the clients of the API server, then it, then what it stores in.
+    nodes: Vec<Node>,
+    name_server: Option<Component>,
     scheduler: Option<Component>,
     manager: Option<Component>,
     api_server: Option<Component>,
     etcd: Option<Component>,
     volumes: Option<Volumes>,
+    network: Option<Network>,
     workspace: Workspace,
     api_port: Port,
     etcd_port: Port,
@@ -127,6 +153,7 @@ impl TestCluster {
             feature_gates: Vec::new(),
             api_server_args: Vec::new(),
             manager_args: Vec::new(),
+            real_nodes: 0,
         }
     }
 
@@ -142,16 +169,70 @@ impl TestCluster {
 
     /// The address of the API server.
     pub fn server(&self) -> String {
-        format!("https://127.0.0.1:{}", self.api_port.number())
+        format!("https://{}:{}", self.address(), self.api_port.number())
     }
 
-    /// The components that run now, with their process ids.
+    /// Where the API server listens.
+    fn address(&self) -> Ipv4Addr {
+        self.network.as_ref().map_or(Ipv4Addr::LOCALHOST, |network| network.addresses().machine())
+    }
+
+    /// The components that run now, with their process ids. A real node is one of them, whatever runs in it.
     pub fn processes(&self) -> Vec<(&'static str, u32)> {
-        [&self.etcd, &self.api_server, &self.manager, &self.scheduler]
+        [&self.etcd, &self.api_server, &self.manager, &self.scheduler, &self.name_server]
             .into_iter()
             .flatten()
             .map(|component| (component.name(), component.pid()))
+            .chain(self.nodes.iter().filter_map(|node| Some(("node", node.pid()?))))
             .collect()
+    }
+
+    /// The real nodes.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The real node `node-N`. Panics when the cluster has no such node.
+    pub fn node(&self, number: usize) -> &Node {
+        &self.nodes[number]
+    }
+
+    /// Gives every real node that is on an image, which pods can then use by that name. Making it
+    /// takes time when its packages are not in the cache yet (progress goes to standard error).
+    pub async fn image(&self, name: &str, root: &RootFs) -> Result<(), Error> {
+        let (name, root) = (name.to_owned(), root.clone());
+        let make = move || Archive::make(&name, &root, &mut |line| eprintln!("{line}"));
+        let archive = tokio::task::spawn_blocking(make)
+            .await
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+        let archive = Arc::new(archive);
+        let on = self.nodes.iter().filter(|node| node.pid().is_some());
+        futures::future::try_join_all(on.map(|node| node.load(Arc::clone(&archive)))).await?;
+        Ok(())
+    }
+
+    /// `kill -9` to the first process of a running container on a real node.
+    pub async fn kill_container(&self, namespace: &str, pod: &str, container: &str) -> Result<(), Error> {
+        let absent = || Error::NoSuchContainer {
+            namespace: namespace.to_owned(),
+            pod: pod.to_owned(),
+            container: container.to_owned(),
+        };
+        let pods: Api<Pod> = Api::namespaced(self.client().await?, namespace);
+        let found = pods.get(pod).await?;
+        let node = found.spec.and_then(|spec| spec.node_name).unwrap_or_default();
+        let node = self.nodes.iter().find(|candidate| candidate.name() == node).ok_or_else(absent)?;
+        let status = found.status.unwrap_or_default();
+        let id = [status.init_container_statuses, status.container_statuses]
+            .into_iter()
+            .flatten()
+            .flatten()
+            .find(|status| {
+                status.name == container && status.state.as_ref().is_some_and(|state| state.running.is_some())
+            })
+            .and_then(|status| status.container_id)
+            .ok_or_else(absent)?;
+        node.kill_container(id.trim_start_matches("containerd://")).await
     }
 
     /// A client of the administrator. Each call makes a new one, which belongs to the runtime it
@@ -230,16 +311,30 @@ impl TestCluster {
         let dir = workspace.dir().to_owned();
         let logs = dir.join("logs");
         std::fs::create_dir_all(&logs).map_err(Error::io("create", &logs))?;
-        let pki = Pki::create(dir.join("pki"))?;
-        let cluster = Self {
+        let nodes = u8::try_from(options.real_nodes).unwrap_or(u8::MAX);
+        if usize::from(nodes) > Addresses::MOST_NODES {
+            return Err(Error::TooManyNodes);
+        }
+        if nodes > 0 {
+            requirements::ensure(&mut |line| eprintln!("{line}"))?;
+        }
+        let network = (nodes > 0).then(Network::claim).transpose()?;
+        let addresses = network.as_ref().map(Network::addresses);
+        let names = addresses.map(|all| [all.machine().to_string(), all.api_service().to_string()]);
+        let pki = Pki::create(dir.join("pki"), names.as_ref().map_or(&[], |names| &names[..]))?;
+        let api_address = addresses.map_or(Ipv4Addr::LOCALHOST, Addresses::machine);
+        let mut cluster = Self {
+            nodes: Vec::new(),
+            name_server: None,
             scheduler: None,
             manager: None,
             api_server: None,
             etcd: None,
             volumes: options.controllers.then(|| Volumes::new(&dir, binaries.dir())).transpose()?,
+            network,
             workspace,
-            api_port: Port::reserve()?,
-            etcd_port: Port::reserve()?,
+            api_port: Port::reserve(api_address)?,
+            etcd_port: Port::reserve(Ipv4Addr::LOCALHOST)?,
             pki,
             binaries,
             options,
@@ -253,6 +348,17 @@ impl TestCluster {
             ("scheduler.kubeconfig", "system:kube-scheduler"),
         ] {
             cluster.pki.kubeconfig(&cluster.pki.path(file), &server, user, &[])?;
+        }
+        if let Some(addresses) = addresses {
+            let (binaries, feature_gates) = (cluster.binaries.clone(), cluster.options.feature_gates.clone());
+            let site = Arc::new(Site { addresses, dir, binaries, feature_gates, nodes });
+            site.issue(&cluster.pki, &server)?;
+            let kubeconfig = cluster.pki.path("name-server.kubeconfig");
+            cluster.pki.kubeconfig(&kubeconfig, &server, NAME_SERVER, &[])?;
+            let zones = site.name_server(&kubeconfig.to_string_lossy());
+            write_private(&cluster.name_server_config(), &zones)?;
+            let node = |number| Node::new(Arc::clone(&site), number, cluster.kubeconfig.clone());
+            cluster.nodes = (0..nodes).map(node).collect();
         }
         Ok(cluster)
     }
@@ -274,8 +380,72 @@ impl TestCluster {
             })
             .await?;
         }
+        if self.network.is_some() {
+            self.start_nodes().await?;
+        }
         // The scheduler serves nothing to ask for; at least it must not have ended.
         self.components().try_for_each(Component::check)
+    }
+
+    async fn start_nodes(&mut self) -> Result<(), Error> {
+        self.allow_name_server().await?;
+        self.name_server = Some(self.run(NAME_SERVER, self.name_server_flags())?);
+        let now = jiff::Timestamp::now();
+        let start = async |node: &Node| {
+            node.boot().await?;
+            node.until_ready(now).await
+        };
+        futures::future::try_join_all(self.nodes.iter().map(start)).await?;
+        let address = self.address();
+        self.wait(NAME_SERVER, "readiness", || async move {
+            // It answers with its status and closes; nothing else is of interest.
+            let answer = ask(address, NAME_SERVER_READY).await.unwrap_or_default();
+            Ok(answer.starts_with("HTTP/1.0 200") || answer.starts_with("HTTP/1.1 200"))
+        })
+        .await
+    }
+
+    /// What the name server reads.
+    async fn allow_name_server(&self) -> Result<(), Error> {
+        let client = self.client().await?;
+        let metadata = ObjectMeta { name: Some(NAME_SERVER.into()), ..ObjectMeta::default() };
+        let rule = |group: &str, resources: &[&str]| PolicyRule {
+            api_groups: Some(vec![group.into()]),
+            resources: Some(resources.iter().map(|name| (*name).to_owned()).collect()),
+            verbs: vec!["list".into(), "watch".into()],
+            ..PolicyRule::default()
+        };
+        let role = ClusterRole {
+            metadata: metadata.clone(),
+            rules: Some(vec![
+                rule("", &["services", "pods", "namespaces"]),
+                rule("discovery.k8s.io", &["endpointslices"]),
+            ]),
+            ..ClusterRole::default()
+        };
+        let group = "rbac.authorization.k8s.io".to_owned();
+        let user = Subject {
+            api_group: Some(group.clone()),
+            kind: "User".into(),
+            name: NAME_SERVER.into(),
+            namespace: None,
+        };
+        let binding = ClusterRoleBinding {
+            metadata,
+            role_ref: RoleRef {
+                api_group: Some(group),
+                kind: "ClusterRole".into(),
+                name: NAME_SERVER.into(),
+            },
+            subjects: Some(vec![user]),
+        };
+        Api::all(client.clone()).create(&PostParams::default(), &role).await?;
+        Api::all(client).create(&PostParams::default(), &binding).await?;
+        Ok(())
+    }
+
+    fn name_server_config(&self) -> PathBuf {
+        self.dir().join("name-server.conf")
     }
 
     async fn wait_for_api_server(&mut self) -> Result<(), Error> {
@@ -339,13 +509,19 @@ impl TestCluster {
     }
 
     fn components(&mut self) -> impl Iterator<Item = &mut Component> {
-        [&mut self.etcd, &mut self.api_server, &mut self.manager, &mut self.scheduler].into_iter().flatten()
+        [&mut self.etcd, &mut self.api_server, &mut self.manager, &mut self.scheduler, &mut self.name_server]
+            .into_iter()
+            .flatten()
     }
 
     /// Ends everything but leaves the logs, which the error is about.
     fn abandon(mut self) {
+        self.nodes.iter().for_each(Node::kill);
         for component in self.components() {
             component.kill();
+        }
+        for node in &self.nodes {
+            let _ = std::fs::remove_dir_all(self.dir().join(node.name()));
         }
         for part in ["etcd", "pki", "tmp", "kubectl-cache"] {
             let _ = std::fs::remove_dir_all(self.dir().join(part));
@@ -378,9 +554,18 @@ fn make_dir(wanted: Option<&Path>) -> Result<PathBuf, Error> {
     dir.canonicalize().map_err(Error::io("find", &dir))
 }
 
-async fn read_config(kubeconfig: &Path) -> Result<Config, Error> {
+pub(crate) async fn read_config(kubeconfig: &Path) -> Result<Config, Error> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     Ok(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
+}
+
+/// What a server says to a plain HTTP request.
+async fn ask(address: Ipv4Addr, port: u16) -> std::io::Result<String> {
+    let mut stream = tokio::net::TcpStream::connect((address, port)).await?;
+    stream.write_all(b"GET /ready HTTP/1.0\r\n\r\n").await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }
 
 async fn ready(client: &Client) -> Result<bool, kube::Error> {

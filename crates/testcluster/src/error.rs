@@ -17,6 +17,35 @@ pub enum Error {
     #[error("`{command}` failed ({status}){output}", output = Indented(.output))]
     Go { command: String, status: String, output: String },
 
+    #[error("`{command}` failed ({status}){output}", output = Indented(.output))]
+    Command { command: String, status: String, output: String },
+
+    #[error(
+        "real nodes need root: they are made of namespaces, a bridge and control groups. \
+         Run this as root, or use hollow nodes"
+    )]
+    NeedsRoot,
+
+    #[error("real nodes need programs that are not here; install these packages: {0}")]
+    MissingPackages(String),
+
+    #[error("a cluster can have 100 real nodes at most")]
+    TooManyNodes,
+
+    #[error(
+        "no network is free for real nodes: each 10.X.0.0/16 has a route or a bridge on this machine already"
+    )]
+    NoNetwork,
+
+    #[error("{0} is off")]
+    NodeOff(String),
+
+    #[error("the image {name}: {problem}")]
+    Image { name: String, problem: String },
+
+    #[error("no container {container} of the pod {namespace}/{pod} runs on a real node")]
+    NoSuchContainer { namespace: String, pod: String, container: String },
+
     #[error(
         "cannot tell where to cache the Kubernetes binaries: set TRAINYARD_CACHE, XDG_CACHE_HOME or HOME"
     )]
@@ -33,7 +62,7 @@ pub enum Error {
     #[error("{} is not empty: a test cluster needs a directory of its own", .0.display())]
     DirectoryInUse(PathBuf),
 
-    #[error("cannot reserve a port on the loopback interface: {0}")]
+    #[error("cannot reserve a port: {0}")]
     Port(#[source] std::io::Error),
 
     #[error("cannot make certificates: {0}")]

@@ -3,22 +3,28 @@
 //! [`TestCluster`] runs etcd, the API server, the controller manager and the scheduler of one
 //! pinned Kubernetes release on loopback ports; [`Binaries`] builds them from Go modules the first
 //! time. [`HollowNodes`] adds nodes that run nothing and walk pods through their phases as a test
-//! says. Nothing outlives the process that started it, however that process ends.
+//! says; [`Builder::real_nodes`] adds real ones with real containers ([`Node`], [`RootFs`]), which
+//! takes root. Nothing outlives the process that started it, however that process ends.
 
 mod binaries;
 mod cluster;
+mod command;
 mod error;
 mod hollow;
+mod image;
 mod kubectl;
+mod nodes;
 mod pki;
 mod process;
 mod volumes;
 
-pub use binaries::{Binaries, ETCD_VERSION, KUBERNETES_VERSION};
+pub use binaries::{Binaries, COREDNS_VERSION, ETCD_VERSION, KUBERNETES_VERSION};
 pub use cluster::{Builder, TestCluster};
 pub use error::Error;
 pub use hollow::{HollowNodes, Script, Then};
+pub use image::RootFs;
 pub use kubectl::{Kubectl, KubectlOutput};
+pub use nodes::Node;
 pub use process::Component;
 
 /// The environment variable that turns tests against a real cluster on.

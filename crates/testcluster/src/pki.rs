@@ -24,7 +24,8 @@ pub(crate) struct Pki {
 
 impl Pki {
     /// Makes the authority, the API server's certificate and the key that signs service account tokens.
-    pub(crate) fn create(dir: PathBuf) -> Result<Self, Error> {
+    /// `more_names` are addresses of the API server beside the loopback one.
+    pub(crate) fn create(dir: PathBuf, more_names: &[String]) -> Result<Self, Error> {
         std::fs::create_dir_all(&dir).map_err(Error::io("create", &dir))?;
         let mut params = CertificateParams::new([])?;
         params.distinguished_name.push(DnType::CommonName, "trainyard-test-ca");
@@ -37,10 +38,9 @@ impl Pki {
         write_private(&dir.join("ca.key"), &key.serialize_pem())?;
         let pki = Self { dir, authority: Issuer::new(params, key), certificate };
 
-        let names = ["localhost", "127.0.0.1", "kubernetes.default.svc"].map(String::from);
-        let (server, server_key) = pki.sign("kube-apiserver", &[], &names)?;
-        write_private(&pki.path("apiserver.crt"), &server)?;
-        write_private(&pki.path("apiserver.key"), &server_key)?;
+        let names =
+            ["localhost", "127.0.0.1", "kubernetes.default.svc", "kubernetes.default"].map(String::from);
+        pki.issue("apiserver", "kube-apiserver", &[], &[&names, more_names].concat())?;
 
         let tokens = KeyPair::generate()?;
         write_private(&pki.path("service-accounts.key"), &tokens.serialize_pem())?;
@@ -50,6 +50,19 @@ impl Pki {
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
+    }
+
+    /// Writes a certificate and its key, for a server when it has names.
+    pub(crate) fn issue(
+        &self,
+        file: &str,
+        user: &str,
+        groups: &[&str],
+        names: &[String],
+    ) -> Result<(), Error> {
+        let (certificate, key) = self.sign(user, groups, names)?;
+        write_private(&self.path(&format!("{file}.crt")), &certificate)?;
+        write_private(&self.path(&format!("{file}.key")), &key)
     }
 
     /// A certificate and its key; for a server when it has names.

@@ -165,7 +165,7 @@ impl Drop for Workspace {
     }
 }
 
-fn shell(script: &str) -> Command {
+pub(crate) fn shell(script: &str) -> Command {
     use std::os::unix::process::CommandExt as _;
     let mut command = Command::new("sh");
     // A group of its own keeps a terminal's Ctrl-C away from it: we decide the order of things.
@@ -173,7 +173,7 @@ fn shell(script: &str) -> Command {
     command
 }
 
-/// A loopback port that stays ours for as long as this value lives.
+/// A port of one of our addresses that stays ours for as long as this value lives.
 ///
 /// The socket is bound but never listens, and lets sockets of the same user bind beside it; the
 /// component does so with its own port-sharing flag. Nobody else can take the port in between, not
@@ -185,11 +185,11 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub(crate) fn reserve() -> Result<Self, Error> {
+    pub(crate) fn reserve(address: Ipv4Addr) -> Result<Self, Error> {
         let reserve = || -> std::io::Result<Self> {
             let socket = TcpSocket::new_v4()?;
             socket.set_reuseport(true)?;
-            socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+            socket.bind(SocketAddr::from((address, 0)))?;
             let number = socket.local_addr()?.port();
             Ok(Self { _socket: socket, number })
         };
