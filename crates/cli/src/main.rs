@@ -1,5 +1,6 @@
 //! `trainyard`: one binary for everything. Each subcommand has a file of its own.
 
+mod agent;
 mod crds;
 mod local;
 mod logging;
@@ -37,6 +38,7 @@ enum Command {
     Up(Box<local::up::Options>),
     Down(local::down::Options),
     Operator(Box<operator::Options>),
+    Agent(Box<agent::Options>),
     Crds(crds::Options),
     Validate(validate::Options),
 }
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Up(options) => local::up::run(*options),
         Command::Down(options) => local::down::run(&options),
         Command::Operator(options) => operator::run(*options),
+        Command::Agent(options) => agent::run(*options),
         Command::Crds(options) => crds::run(&options),
         Command::Validate(options) => validate::run(&options),
     };

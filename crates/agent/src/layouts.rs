@@ -1,0 +1,290 @@
+//! The ways in which programs lay out their checkpoints, one file for each.
+//!
+//! A layout does two things. It *claims* what looks like its checkpoints, by names alone, from a listing. And it *judges*
+//! one of them by reading a little of it. Both are plain functions, the same for a directory and for a bucket.
+
+mod content;
+mod dcp;
+mod deepspeed;
+mod files;
+mod huggingface;
+mod megatron;
+mod orbax;
+mod tensorflow;
+mod torch;
+mod xgboost;
+
+use std::collections::{BTreeSet, HashSet};
+use std::fmt;
+use std::str::FromStr;
+
+use crate::numbers::Numbers;
+use crate::store::{Kind, Store, StoreError};
+use crate::tree::{self, Tree};
+
+/// A way of laying out checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Layout {
+    Megatron,
+    DeepSpeed,
+    HuggingFace,
+    Orbax,
+    Dcp,
+    TensorFlow,
+    XgBoost,
+    Torch,
+    Files,
+}
+
+impl Layout {
+    /// The more a layout asks for, the earlier its turn.
+    pub const ALL: [Self; 9] = [
+        Self::Megatron,
+        Self::DeepSpeed,
+        Self::HuggingFace,
+        Self::Orbax,
+        Self::Dcp,
+        Self::TensorFlow,
+        Self::XgBoost,
+        Self::Torch,
+        Self::Files,
+    ];
+
+    /// The layouts that a word on the command line stands for; nothing if it is none of ours.
+    pub fn of_word(word: &str) -> Option<Vec<Self>> {
+        if word == "auto" { Some(Self::ALL.to_vec()) } else { word.parse().ok().map(|layout| vec![layout]) }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Megatron => "megatron",
+            Self::DeepSpeed => "deepspeed",
+            Self::HuggingFace => "huggingface",
+            Self::Orbax => "orbax",
+            Self::Dcp => "dcp",
+            Self::TensorFlow => "tensorflow",
+            Self::XgBoost => "xgboost",
+            Self::Torch => "torch",
+            Self::Files => "files",
+        }
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.word())
+    }
+}
+
+impl FromStr for Layout {
+    type Err = ();
+
+    fn from_str(word: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|layout| layout.word() == word).ok_or(())
+    }
+}
+
+/// Something that looks like a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    pub layout: Layout,
+    /// What a program is given to resume from: a file, a directory, or the common beginning of several files.
+    pub path: String,
+    /// What has to be moved or removed to move or remove it.
+    pub roots: Vec<String>,
+    /// All of its files.
+    pub files: Vec<String>,
+    /// Files that it is judged by although they are not part of it, such as one that names the newest checkpoint.
+    pub witnesses: Vec<String>,
+}
+
+impl Candidate {
+    fn directory(layout: Layout, tree: &Tree, path: &str) -> Self {
+        let files = tree.files_below(path).into_iter().map(|entry| entry.path.clone()).collect();
+        Self { layout, path: path.to_owned(), roots: vec![path.to_owned()], files, witnesses: Vec::new() }
+    }
+
+    fn file(layout: Layout, path: &str) -> Self {
+        let paths = vec![path.to_owned()];
+        Self { layout, path: path.to_owned(), roots: paths.clone(), files: paths, witnesses: Vec::new() }
+    }
+
+    fn witnessed_by(mut self, path: String) -> Self {
+        self.witnesses.push(path);
+        self
+    }
+
+    /// Its last part, without the directories above.
+    pub fn name(&self) -> &str {
+        tree::name(&self.path)
+    }
+}
+
+/// What a candidate turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Complete {
+        numbers: Numbers,
+        proof: Proof,
+    },
+    /// Its writer did not come to the end, for this reason.
+    Partial(String),
+    /// It should be a checkpoint, but cannot be understood. It is neither used nor touched.
+    Unclear(String),
+    /// Something else with a similar name.
+    Foreign,
+}
+
+/// How a complete checkpoint is known to be complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// By its content: it is complete from the moment in which this reads.
+    Content,
+    /// By nothing else than that it does not change any more.
+    Quiet,
+}
+
+impl Verdict {
+    fn proven(numbers: Numbers) -> Self {
+        Self::Complete { numbers, proof: Proof::Content }
+    }
+}
+
+/// Everything that looks like a checkpoint. Nothing is claimed twice.
+pub fn claim(tree: &Tree, layouts: &[Layout]) -> Vec<Candidate> {
+    let mut claimed = Claimed::default();
+    let is_only = layouts.len() == 1;
+    let wanted = |layout| layouts.contains(&layout);
+    if wanted(Layout::Megatron) {
+        megatron::claim(tree, &mut claimed);
+    }
+    if wanted(Layout::DeepSpeed) {
+        deepspeed::claim(tree, &mut claimed);
+    }
+    if wanted(Layout::HuggingFace) {
+        huggingface::claim(tree, &mut claimed, is_only);
+    }
+    if wanted(Layout::Orbax) {
+        orbax::claim(tree, &mut claimed);
+    }
+    if wanted(Layout::Dcp) {
+        dcp::claim(tree, &mut claimed);
+    }
+    if wanted(Layout::TensorFlow) {
+        tensorflow::claim(tree, &mut claimed);
+    }
+    // Before single files are looked at: what is in `step-100/` belongs together.
+    if wanted(Layout::Files) {
+        files::claim_directories(tree, &mut claimed);
+    }
+    if wanted(Layout::XgBoost) {
+        xgboost::claim(tree, &mut claimed);
+    }
+    if wanted(Layout::Torch) {
+        torch::claim(tree, &mut claimed);
+    }
+    if wanted(Layout::Files) {
+        files::claim_files(tree, &mut claimed, is_only);
+    }
+    claimed.candidates
+}
+
+/// Reads as much of a candidate as is needed to tell what it is.
+pub fn judge(candidate: &Candidate, tree: &Tree, store: &dyn Store) -> Result<Verdict, StoreError> {
+    let reader = Reader { tree, store };
+    match candidate.layout {
+        Layout::Megatron => megatron::judge(candidate, &reader),
+        Layout::DeepSpeed => deepspeed::judge(candidate, &reader),
+        Layout::HuggingFace => huggingface::judge(candidate, &reader),
+        Layout::Orbax => orbax::judge(candidate, &reader),
+        Layout::Dcp => dcp::judge(candidate, &reader),
+        Layout::TensorFlow => tensorflow::judge(candidate, &reader),
+        Layout::XgBoost => xgboost::judge(candidate, &reader),
+        Layout::Torch => torch::judge(candidate, &reader),
+        Layout::Files => files::judge(candidate, &reader),
+    }
+}
+
+/// Checkpoints that something names as the newest: they are never removed.
+pub fn pointed_at(tree: &Tree, store: &dyn Store) -> BTreeSet<String> {
+    let mut targets = BTreeSet::new();
+    for entry in tree.entries() {
+        if let Kind::Link { target: Some(target) } = &entry.kind {
+            targets.insert(target.clone());
+        }
+    }
+    let reader = Reader { tree, store };
+    for directory in tree.directories() {
+        let named = [
+            deepspeed::named_as_latest(&reader, directory),
+            megatron::named_as_latest(&reader, directory),
+            tensorflow::named_as_latest(&reader, directory),
+            reader.small_text(&tree::join(directory, "last_checkpoint")),
+        ];
+        targets.extend(named.into_iter().flatten().map(|name| tree::join(directory, &name)));
+    }
+    targets
+}
+
+/// What is claimed so far.
+#[derive(Default)]
+struct Claimed {
+    candidates: Vec<Candidate>,
+    paths: HashSet<String>,
+}
+
+impl Claimed {
+    fn take(&mut self, candidate: Candidate) {
+        self.paths.extend(candidate.roots.iter().cloned());
+        self.candidates.push(candidate);
+    }
+
+    /// Is it, or something that it is in, claimed already?
+    fn covers(&self, path: &str) -> bool {
+        let mut path = path;
+        while !path.is_empty() {
+            if self.paths.contains(path) {
+                return true;
+            }
+            path = tree::parent(path);
+        }
+        self.paths.contains("")
+    }
+}
+
+/// The listing and the storage together, for judging.
+struct Reader<'a> {
+    tree: &'a Tree,
+    store: &'a dyn Store,
+}
+
+impl Reader<'_> {
+    fn size(&self, path: &str) -> Option<u64> {
+        self.tree.get(path).filter(|entry| entry.is_file()).map(crate::store::Entry::size)
+    }
+
+    /// A file of a line or two. Nothing if it is not there, or is anything else.
+    fn small_text(&self, path: &str) -> Option<String> {
+        let size = self.size(path).filter(|size| *size < 4096)?;
+        let text = String::from_utf8(self.store.read(path, 0..size).ok()?).ok()?;
+        let text = text.trim();
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+}
+
+/// Is it in a directory that is named like one of the Trainer's?
+fn huggingface_parent(path: &str) -> bool {
+    huggingface::is_named(tree::parent(path))
+}
+
+/// Is this a name that programs give to what they have not finished?
+pub(crate) fn is_unfinished_name(name: &str) -> bool {
+    const ENDINGS: [&str; 7] = [".tmp", ".temp", ".part", ".partial", ".incomplete", ".lock", "~"];
+    let lower = name.to_lowercase();
+    ENDINGS.iter().any(|ending| lower.ends_with(ending))
+        || lower.contains(".tmp.")
+        || lower.contains(".tmp-")
+        || lower.contains("orbax-checkpoint-tmp")
+        || lower.ends_with("_tmp")
+        || lower.ends_with("_temp")
+}

@@ -1,0 +1,152 @@
+//! What single files say about themselves, by their endings. Used by every layout that is made of files.
+
+use crate::formats::json::Sketch;
+use crate::formats::zip::Archive;
+use crate::formats::{READ_WHOLE, Wholeness, hdf5, json, npy, pickle, safetensors, ubjson, zip};
+use crate::numbers::Numbers;
+use crate::store::StoreError;
+
+use super::Reader;
+
+/// A file, judged by its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Judged {
+    pub(crate) wholeness: Wholeness,
+    pub(crate) numbers: Numbers,
+}
+
+impl Judged {
+    fn plain(wholeness: Wholeness) -> Self {
+        Self { wholeness, numbers: Numbers::default() }
+    }
+
+    fn cut(why: impl Into<String>) -> Self {
+        Self::plain(Wholeness::Cut(why.into()))
+    }
+}
+
+/// The ending of a file's name, in lower case.
+pub(crate) fn ending(path: &str) -> String {
+    path.rsplit_once('.').map(|(_, ending)| ending.to_lowercase()).unwrap_or_default()
+}
+
+/// Judges a file by what its name says it should be. `Other` if its name promises nothing that could be checked, or the
+/// content is something else altogether.
+pub(crate) fn judge(reader: &Reader<'_>, path: &str) -> Result<Judged, StoreError> {
+    let store = reader.store;
+    let Some(size) = reader.size(path) else { return Err(StoreError::Vanished(path.to_owned())) };
+    if size == 0 {
+        return Ok(Judged::cut("it is empty"));
+    }
+    Ok(match ending(path).as_str() {
+        "pt" | "pth" | "ckpt" | "bin" => torch(reader, path, size)?,
+        "safetensors" => Judged::plain(safetensors::read(store, path, size)?),
+        "json" => {
+            let (wholeness, sketch) = json::read(store, path, size)?;
+            Judged { wholeness, numbers: sketch.as_ref().map(numbers_of_json).unwrap_or_default() }
+        }
+        "ubj" => Judged::plain(ubjson::read(store, path, size)?),
+        "npz" | "keras" | "zip" => Judged::plain(archive(reader, path, size)?),
+        "npy" => Judged::plain(npy::read(store, path, size)?),
+        "h5" | "hdf5" => Judged::plain(hdf5::read(store, path, size)?),
+        "pkl" | "pickle" | "pdparams" | "pdopt" | "joblib" => pickled(reader, path, size)?,
+        _ => Judged::plain(Wholeness::Other),
+    })
+}
+
+fn archive(reader: &Reader<'_>, path: &str, size: u64) -> Result<Wholeness, StoreError> {
+    Ok(match zip::read(reader.store, path, size)? {
+        Archive::Whole(_) => Wholeness::Whole,
+        Archive::Cut { why, .. } => Wholeness::Cut(why),
+        Archive::Other => hole_or_other(reader, path, size)?,
+    })
+}
+
+/// torch.save writes a ZIP archive whose first member is `<name>/data.pkl`; before 1.6 it wrote a row of pickles.
+fn torch(reader: &Reader<'_>, path: &str, size: u64) -> Result<Judged, StoreError> {
+    let is_pickle_of_torch = |name: &str| name.ends_with("/data.pkl");
+    Ok(match zip::read(reader.store, path, size)? {
+        Archive::Whole(members) => match members.iter().find(|member| is_pickle_of_torch(&member.name)) {
+            Some(member) if member.is_stored && member.size <= READ_WHOLE => {
+                let content = member.content(reader.store, path)?;
+                let mut found = Keys::default();
+                match pickle::outermost_integers(&content, |key, value| found.note(key, value)) {
+                    Some(_) => Judged { wholeness: Wholeness::Whole, numbers: found.numbers() },
+                    None => Judged::cut("its data.pkl does not read"),
+                }
+            }
+            Some(_) => Judged::plain(Wholeness::Whole),
+            None => Judged::plain(Wholeness::Other),
+        },
+        // Nothing but an archive of torch is ours to judge; the first member tells, if that much is there.
+        Archive::Cut { why, first: Some(first) } if is_pickle_of_torch(&first) => Judged::cut(why),
+        Archive::Cut { why, first: None } if ending(path) != "bin" => Judged::cut(why),
+        Archive::Cut { .. } => Judged::plain(Wholeness::Other),
+        Archive::Other if reader.store.read(path, 0..1)? == [0x80] => pickled(reader, path, size)?,
+        Archive::Other => Judged::plain(hole_or_other(reader, path, size)?),
+    })
+}
+
+/// One pickle, or several and raw data behind them: only the first can be followed.
+fn pickled(reader: &Reader<'_>, path: &str, size: u64) -> Result<Judged, StoreError> {
+    let head = reader.store.read(path, 0..size.min(READ_WHOLE))?;
+    if head.first() != Some(&0x80) {
+        return Ok(Judged::plain(hole_or_other(reader, path, size)?));
+    }
+    let mut found = Keys::default();
+    let end = pickle::outermost_integers(&head, |key, value| found.note(key, value));
+    let wholeness = match end {
+        Some(end) if end as u64 == size => Wholeness::Whole,
+        None if size <= READ_WHOLE => Wholeness::Cut("it ends in the middle".to_owned()),
+        _ => Wholeness::Likely,
+    };
+    Ok(Judged { wholeness, numbers: found.numbers() })
+}
+
+/// A file of zeros is what a machine that lost power leaves of one that was not on the disk yet.
+fn hole_or_other(reader: &Reader<'_>, path: &str, size: u64) -> Result<Wholeness, StoreError> {
+    let mut ends = reader.store.read(path, 0..size.min(4096))?;
+    ends.extend(reader.store.read(path, size.saturating_sub(4096)..size)?);
+    let is_hole = ends.iter().all(|byte| *byte == 0);
+    Ok(if is_hole { Wholeness::Cut("it is full of zeros".to_owned()) } else { Wholeness::Other })
+}
+
+/// The keys under which programs keep how far they are, best first.
+const STEP_KEYS: [&str; 8] =
+    ["global_step", "step", "iteration", "iter_num", "iter", "num_updates", "global_steps", "current_step"];
+const EPOCH_KEYS: [&str; 3] = ["epoch", "current_epoch", "epochs_done"];
+
+#[derive(Default)]
+struct Keys {
+    steps: [Option<i64>; STEP_KEYS.len()],
+    epochs: [Option<i64>; EPOCH_KEYS.len()],
+}
+
+impl Keys {
+    fn note(&mut self, key: &str, value: i64) {
+        let places = STEP_KEYS.iter().zip(&mut self.steps).chain(EPOCH_KEYS.iter().zip(&mut self.epochs));
+        for (known, place) in places {
+            if *known == key && value >= 0 {
+                place.get_or_insert(value);
+            }
+        }
+    }
+
+    fn numbers(&self) -> Numbers {
+        Numbers {
+            step: self.steps.iter().copied().flatten().next(),
+            epoch: self.epochs.iter().copied().flatten().next(),
+        }
+    }
+}
+
+/// From the outermost object, or from one in it that is called `state`.
+pub(crate) fn numbers_of_json(sketch: &Sketch) -> Numbers {
+    let at = |sketch: &Sketch| {
+        let first = |keys: &[&str]| {
+            keys.iter().find_map(|key| sketch.get(key).and_then(Sketch::integer).filter(|value| *value >= 0))
+        };
+        Numbers { step: first(&STEP_KEYS), epoch: first(&EPOCH_KEYS) }
+    };
+    at(sketch).or(sketch.get("state").map(at).unwrap_or_default())
+}

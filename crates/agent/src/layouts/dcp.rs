@@ -1,0 +1,101 @@
+//! A directory of torch's distributed checkpoints: shards of all ranks, and `.metadata`, which rank 0 writes last.
+
+use std::collections::BTreeMap;
+
+use crate::formats::pickle::{self, Atom};
+use crate::numbers;
+use crate::store::StoreError;
+use crate::tree::{self, Tree};
+
+use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict, is_unfinished_name};
+
+const METADATA: &str = ".metadata";
+
+/// Metadata larger than this is not read; the shards are believed.
+const LARGEST: u64 = 64 << 20;
+
+pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
+    let found: Vec<_> = tree.directories().filter(|path| is_dcp(tree, path)).map(str::to_owned).collect();
+    for path in found {
+        if !claimed.covers(&path) && !is_unfinished_name(tree::name(&path)) {
+            let mut candidate = Candidate::directory(Layout::Dcp, tree, &path);
+            // A program that saves right into the place: only what is its own may be moved.
+            if path.is_empty() {
+                let is_its_own = |file: &String| file == METADATA || file.ends_with(".distcp");
+                candidate.files.retain(is_its_own);
+                candidate.roots.clone_from(&candidate.files);
+            }
+            claimed.take(candidate);
+        }
+    }
+}
+
+pub(super) fn is_dcp(tree: &Tree, path: &str) -> bool {
+    tree.names(path).any(|name| name.ends_with(".distcp"))
+}
+
+pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
+    let numbers = numbers::of_name(candidate.name());
+    Ok(match shards_are_there(&candidate.path, reader)? {
+        Shards::Whole => Verdict::proven(numbers),
+        Shards::Believed => Verdict::Complete { numbers, proof: Proof::Quiet },
+        Shards::Lacking(what) => Verdict::Partial(what),
+    })
+}
+
+pub(super) enum Shards {
+    Whole,
+    Believed,
+    Lacking(String),
+}
+
+/// Compares the shards with what `.metadata` says about them.
+pub(super) fn shards_are_there(directory: &str, reader: &Reader<'_>) -> Result<Shards, StoreError> {
+    let metadata = tree::join(directory, METADATA);
+    let Some(size) = reader.size(&metadata) else {
+        return Ok(Shards::Lacking(format!("{METADATA} is missing")));
+    };
+    if size > LARGEST {
+        return Ok(Shards::Believed);
+    }
+    let Some(ends) = ends_of_shards(&reader.store.read(&metadata, 0..size)?) else {
+        return Ok(Shards::Lacking(format!("{METADATA} is cut off")));
+    };
+    for (name, end) in ends {
+        match reader.size(&tree::join(directory, &name)) {
+            None => return Ok(Shards::Lacking(format!("{name} is missing"))),
+            Some(size) if size < end => return Ok(Shards::Lacking(format!("{name} is cut off"))),
+            Some(_) => {}
+        }
+    }
+    Ok(Shards::Whole)
+}
+
+/// How long each shard must be: the metadata has a record of `relative_path`, `offset` and `length` for each tensor.
+fn ends_of_shards(metadata: &[u8]) -> Option<BTreeMap<String, u64>> {
+    let mut ends: BTreeMap<String, u64> = BTreeMap::new();
+    let mut key = String::new();
+    let mut shard = None;
+    let mut offset = 0;
+    pickle::walk(metadata, |_, atom| match (key.as_str(), atom) {
+        ("relative_path", Atom::Text(path)) => {
+            ends.entry(path.clone()).or_default();
+            shard = Some(path.clone());
+            key.clear();
+        }
+        ("offset", Atom::Integer(value)) => {
+            offset = u64::try_from(*value).unwrap_or_default();
+            key.clear();
+        }
+        ("length", Atom::Integer(value)) => {
+            let end = offset.saturating_add(u64::try_from(*value).unwrap_or_default());
+            if let Some(least) = shard.take().and_then(|shard| ends.get_mut(&shard)) {
+                *least = end.max(*least);
+            }
+            key.clear();
+        }
+        (_, Atom::Text(text)) => key.clone_from(text),
+        _ => key.clear(),
+    })?;
+    Some(ends)
+}

@@ -1,0 +1,60 @@
+//! DeepSpeed: `global_step30/` or another tag, and beside it a file `latest` that names the newest complete one.
+
+use crate::formats::Wholeness;
+use crate::numbers;
+use crate::store::StoreError;
+use crate::tree::{self, Tree};
+
+use super::{Candidate, Claimed, Layout, Reader, Verdict, content, huggingface_parent};
+
+const LATEST: &str = "latest";
+
+pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
+    let found: Vec<_> =
+        tree.directories().filter(|path| is_deepspeed(tree, path)).map(str::to_owned).collect();
+    for path in found {
+        if !claimed.covers(&path) {
+            let latest = tree::join(tree::parent(&path), LATEST);
+            claimed.take(Candidate::directory(Layout::DeepSpeed, tree, &path).witnessed_by(latest));
+        }
+    }
+}
+
+fn is_deepspeed(tree: &Tree, path: &str) -> bool {
+    let has_states =
+        tree.names(path).any(|name| name.ends_with("_model_states.pt") || name.ends_with("_optim_states.pt"));
+    // Inside of a checkpoint of the Trainer it is a part of that.
+    has_states && !path.is_empty() && !huggingface_parent(path)
+}
+
+pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
+    let numbers = numbers::of_name(candidate.name());
+    let parent = tree::parent(&candidate.path);
+    match named_as_latest(reader, parent) {
+        // A program may have asked not to have that file, and then nothing tells.
+        None => return Ok(Verdict::Unclear(format!("the file `{LATEST}`, which would name it, is missing"))),
+        Some(latest) if latest == candidate.name() => {}
+        Some(latest) => {
+            let reached = numbers::of_name(&latest).step;
+            match (numbers.step, reached) {
+                (Some(step), Some(reached)) if step > reached => {
+                    return Ok(Verdict::Partial(format!(
+                        "the file `{LATEST}` names {latest}, which is older"
+                    )));
+                }
+                (Some(_), Some(_)) => {}
+                _ => return Ok(Verdict::Unclear(format!("the file `{LATEST}` names {latest}"))),
+            }
+        }
+    }
+    for path in candidate.files.iter().filter(|path| content::ending(path) == "pt") {
+        if let Wholeness::Cut(why) = content::judge(reader, path)?.wholeness {
+            return Ok(Verdict::Partial(format!("{}: {why}", tree::name(path))));
+        }
+    }
+    Ok(Verdict::proven(numbers))
+}
+
+pub(super) fn named_as_latest(reader: &Reader<'_>, directory: &str) -> Option<String> {
+    reader.small_text(&tree::join(directory, LATEST)).filter(|name| !name.contains('/'))
+}

@@ -1,0 +1,61 @@
+//! Megatron: `iter_0000100/`, and beside it `latest_checkpointed_iteration.txt`, which is written when it is complete.
+
+use crate::formats::Wholeness;
+use crate::numbers::Numbers;
+use crate::store::StoreError;
+use crate::tree::{self, Tree};
+
+use super::dcp::{self, Shards};
+use super::{Candidate, Claimed, Layout, Reader, Verdict, content};
+
+const TRACKER: &str = "latest_checkpointed_iteration.txt";
+
+pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
+    let found: Vec<_> =
+        tree.directories().filter(|path| iteration(tree::name(path)).is_some()).map(str::to_owned).collect();
+    for path in found {
+        if !claimed.covers(&path) {
+            let tracker = tree::join(tree::parent(&path), TRACKER);
+            claimed.take(Candidate::directory(Layout::Megatron, tree, &path).witnessed_by(tracker));
+        }
+    }
+}
+
+pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
+    let step = iteration(candidate.name());
+    let tracker = tree::join(tree::parent(&candidate.path), TRACKER);
+    let latest = reader.small_text(&tracker).and_then(|text| text.parse::<i64>().ok());
+    if step > latest {
+        return Ok(Verdict::Partial(match latest {
+            Some(latest) => format!("{TRACKER} has come to {latest} only"),
+            None => format!("{TRACKER} is missing"),
+        }));
+    }
+    // The older ones were complete once, but programs remove them, and a removal can be cut off, too.
+    if dcp::is_dcp(reader.tree, &candidate.path)
+        && let Shards::Lacking(what) = dcp::shards_are_there(&candidate.path, reader)?
+    {
+        return Ok(Verdict::Partial(what));
+    }
+    if candidate.files.is_empty() {
+        return Ok(Verdict::Partial("it is empty".to_owned()));
+    }
+    for path in candidate.files.iter().filter(|path| content::ending(path) == "pt") {
+        if let Wholeness::Cut(why) = content::judge(reader, path)?.wholeness {
+            return Ok(Verdict::Partial(format!("{}: {why}", tree::name(path))));
+        }
+    }
+    Ok(Verdict::proven(Numbers { step, epoch: None }))
+}
+
+/// 100 for `iter_0000100`.
+fn iteration(name: &str) -> Option<i64> {
+    let digits = name.strip_prefix("iter_").filter(|digits| digits.len() == 7)?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+pub(super) fn named_as_latest(reader: &Reader<'_>, directory: &str) -> Option<String> {
+    let text = reader.small_text(&tree::join(directory, TRACKER))?;
+    let iteration: u32 = text.parse().ok()?;
+    Some(format!("iter_{iteration:07}"))
+}

@@ -1,0 +1,34 @@
+//! `*.pt`, `*.pth`, `*.ckpt`, `*.bin`: what torch.save and Lightning write. Not atomic: a file can be cut off anywhere.
+
+use crate::formats::Wholeness;
+use crate::numbers;
+use crate::store::StoreError;
+use crate::tree::{self, Tree};
+
+use super::content::{self, ending};
+use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict, is_unfinished_name};
+
+pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
+    for entry in tree.entries().filter(|entry| entry.is_file()) {
+        let name = tree::name(&entry.path);
+        let is_torch = matches!(ending(name).as_str(), "pt" | "pth" | "ckpt" | "bin");
+        if is_torch && !name.starts_with('.') && !is_unfinished_name(name) && !claimed.covers(&entry.path) {
+            claimed.take(Candidate::file(Layout::Torch, &entry.path));
+        }
+    }
+}
+
+pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
+    let judged = content::judge(reader, &candidate.path)?;
+    let numbers = numbers::of_name(candidate.name()).or(judged.numbers);
+    Ok(match judged.wholeness {
+        Wholeness::Whole => Verdict::proven(numbers),
+        Wholeness::Likely => Verdict::Complete { numbers, proof: Proof::Quiet },
+        // Any program may have a file with this ending.
+        Wholeness::Cut(_) | Wholeness::Other if ending(candidate.name()) == "bin" && numbers.is_empty() => {
+            Verdict::Foreign
+        }
+        Wholeness::Cut(why) => Verdict::Partial(why),
+        Wholeness::Other => Verdict::Unclear("it is not a file of torch.save".to_owned()),
+    })
+}

@@ -1,0 +1,220 @@
+//! One look at everything: which checkpoints are complete, which are partial, and whether one is being written.
+//!
+//! What has not changed since the last look is not read again.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::layouts::{self, Candidate, Layout, Proof, Verdict, is_unfinished_name};
+use crate::numbers::Numbers;
+use crate::store::{Store, StoreError};
+use crate::tree::{self, Tree};
+
+/// What has changed within this time may still be being written.
+pub const QUIET: Duration = Duration::from_secs(5);
+
+/// A file from so far in the future was stamped by another clock.
+const FUTURE: Duration = Duration::from_hours(1);
+
+/// A moment, on two clocks: one that people read and that may jump, and one that only goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    pub wall: Timestamp,
+    pub elapsed: Duration,
+}
+
+/// May anybody be writing while we look?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writers {
+    /// No: those of the attempt before are dead, and this one's have not started.
+    None,
+    Some,
+}
+
+/// A complete checkpoint.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    pub candidate: Candidate,
+    pub numbers: Numbers,
+    /// When it was changed last.
+    pub time: Option<Timestamp>,
+    pub size: u64,
+    /// Differs when it was changed.
+    pub stamp: u64,
+}
+
+/// What a look found.
+#[derive(Debug, Default)]
+pub struct Survey {
+    pub tree: Tree,
+    /// Newest first.
+    pub complete: Vec<Checkpoint>,
+    /// With the reason.
+    pub partial: Vec<(Candidate, String)>,
+    pub is_writing: bool,
+    pub problems: Vec<String>,
+}
+
+/// Looks again and again, and remembers.
+#[derive(Debug)]
+pub struct Scanner {
+    layouts: Vec<Layout>,
+    known: HashMap<String, Known>,
+    has_looked: bool,
+}
+
+#[derive(Debug)]
+struct Known {
+    stamp: u64,
+    changed_at: Option<Duration>,
+    verdict: Verdict,
+}
+
+impl Scanner {
+    pub fn new(layouts: Vec<Layout>) -> Self {
+        Self { layouts, known: HashMap::new(), has_looked: false }
+    }
+
+    pub fn look(&mut self, store: &dyn Store, now: Moment, writers: Writers) -> Result<Survey, StoreError> {
+        let listing = store.list()?;
+        let mut survey = Survey { tree: Tree::new(listing.entries), ..Survey::default() };
+        survey.problems.extend(listing.problems.iter().map(ToString::to_string));
+        let mut known = HashMap::new();
+        for candidate in layouts::claim(&survey.tree, &self.layouts) {
+            match self.know(&candidate, &survey.tree, store, now) {
+                Ok(mine) => {
+                    let is_changing =
+                        writers == Writers::Some && self.is_changing(&mine, &candidate, &survey.tree, now);
+                    survey.sort_in(candidate, &mine, is_changing, now);
+                    known.insert(mine.0, mine.1);
+                }
+                // Programs remove their old checkpoints themselves.
+                Err(StoreError::Vanished(_)) => {}
+                Err(error) => survey.problems.push(error.to_string()),
+            }
+        }
+        let is_recent = |entry: &&crate::store::Entry| is_near(entry.modified, now.wall);
+        let is_unfinished = |entry: &&crate::store::Entry| is_unfinished_name(tree::name(&entry.path));
+        if writers == Writers::Some
+            && survey.tree.entries().filter(is_unfinished).any(|entry| is_recent(&entry))
+        {
+            survey.is_writing = true;
+        }
+        self.known = known;
+        self.has_looked = true;
+        newest_first(&mut survey.complete);
+        survey.problems.sort();
+        survey.problems.dedup();
+        Ok(survey)
+    }
+
+    fn know(
+        &mut self,
+        candidate: &Candidate,
+        tree: &Tree,
+        store: &dyn Store,
+        now: Moment,
+    ) -> Result<(String, Known), StoreError> {
+        let stamp = tree.stamp(candidate.files.iter().chain(&candidate.witnesses));
+        let path = candidate.path.clone();
+        match self.known.remove(&path) {
+            Some(known) if known.stamp == stamp => Ok((path, known)),
+            earlier => {
+                let is_new = earlier.is_none() && !self.has_looked;
+                let changed_at = (!is_new).then_some(now.elapsed);
+                let verdict = layouts::judge(candidate, tree, store)?;
+                Ok((path, Known { stamp, changed_at, verdict }))
+            }
+        }
+    }
+
+    /// Was it seen to change within the last few seconds, or does its time say so? The clock of the storage may be
+    /// another one than ours, so what was seen counts, too.
+    #[expect(clippy::unused_self, reason = "reads as a question to the scanner")]
+    fn is_changing(
+        &self,
+        (_, known): &(String, Known),
+        candidate: &Candidate,
+        tree: &Tree,
+        now: Moment,
+    ) -> bool {
+        let was_seen = known.changed_at.is_some_and(|then| now.elapsed.saturating_sub(then) < QUIET);
+        was_seen || is_near(last_change(candidate, tree), now.wall)
+    }
+}
+
+impl Survey {
+    fn sort_in(
+        &mut self,
+        candidate: Candidate,
+        (_, known): &(String, Known),
+        is_changing: bool,
+        now: Moment,
+    ) {
+        let place = &candidate.path;
+        match &known.verdict {
+            Verdict::Complete { proof: Proof::Quiet, .. } | Verdict::Partial(_) | Verdict::Unclear(_) if is_changing => {
+                self.is_writing = true;
+            }
+            Verdict::Complete { numbers, .. } => {
+                let time = last_change(&candidate, &self.tree);
+                if time.is_some_and(|time| time.duration_since(now.wall).unsigned_abs() > FUTURE && time > now.wall) {
+                    self.problems.push(format!(
+                        "the time of {place} is in the future: set the clocks of the nodes and of the storage (NTP); \
+                         steps and epochs decide about the newest checkpoint as long as names or contents tell them"
+                    ));
+                }
+                let size = candidate.files.iter().filter_map(|path| self.tree.get(path)).map(crate::store::Entry::size);
+                let size = size.sum();
+                self.complete.push(Checkpoint { numbers: *numbers, time, size, stamp: known.stamp, candidate });
+            }
+            Verdict::Partial(why) => self.partial.push((candidate, why.clone())),
+            Verdict::Unclear(why) => self.problems.push(format!(
+                "{place} looks like a checkpoint, but {why}: it is left alone and not resumed from; remove it, or name the \
+                 layout in checkpoint.layout"
+            )),
+            Verdict::Foreign => {}
+        }
+    }
+}
+
+fn last_change(candidate: &Candidate, tree: &Tree) -> Option<Timestamp> {
+    candidate.files.iter().filter_map(|path| tree.get(path)).filter_map(|entry| entry.modified).max()
+}
+
+/// Within a few seconds, before or after.
+fn is_near(time: Option<Timestamp>, now: Timestamp) -> bool {
+    time.is_some_and(|time| time.duration_since(now).unsigned_abs() < QUIET)
+}
+
+/// Sorts by step, then epoch, then time.
+///
+/// A program may put the step into some names and not into others (`epoch-3.pt`, `epoch-3-step-610.pt`). Where not all have
+/// a step, epochs decide first; where not all have an epoch either, the time. What has no number at all comes last: it
+/// says nothing about where to go on.
+fn newest_first(checkpoints: &mut [Checkpoint]) {
+    let numbered = || checkpoints.iter().filter(|checkpoint| !checkpoint.numbers.is_empty());
+    let all_have_steps = numbered().all(|checkpoint| checkpoint.numbers.step.is_some());
+    let all_have_epochs = numbered().all(|checkpoint| checkpoint.numbers.epoch.is_some());
+    checkpoints.sort_by(|left, right| {
+        let step = || left.numbers.step.cmp(&right.numbers.step);
+        let epoch = || left.numbers.epoch.cmp(&right.numbers.epoch);
+        let by_number = if all_have_steps {
+            step().then_with(epoch)
+        } else if all_have_epochs {
+            epoch().then_with(step)
+        } else {
+            Ordering::Equal
+        };
+        let is_numbered = |checkpoint: &Checkpoint| !checkpoint.numbers.is_empty();
+        is_numbered(left)
+            .cmp(&is_numbered(right))
+            .then(by_number)
+            .then_with(|| left.time.cmp(&right.time))
+            .then_with(|| left.candidate.path.cmp(&right.candidate.path))
+            .reverse()
+    });
+}

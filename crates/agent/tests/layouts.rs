@@ -1,0 +1,301 @@
+//! Every layout: whole, and with something missing.
+
+#![expect(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
+mod support;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use support::{Files, file};
+use trainyard_agent::Layout;
+use trainyard_agent::scan::{Moment, Scanner, Survey, Writers};
+use trainyard_agent::store::{Directory, Store};
+
+fn at(seconds: u64) -> Moment {
+    Moment { wall: Timestamp::now(), elapsed: Duration::from_secs(seconds) }
+}
+
+/// Puts the files into a new place of each kind, and looks.
+fn on_every_store(files: &Files, check: impl Fn(&Survey, &dyn Store)) {
+    let directory = tempfile::tempdir().unwrap();
+    support::write(directory.path(), files);
+    let store = Directory::new(directory.path().to_str().unwrap());
+    check(&Scanner::new(Layout::ALL.to_vec()).look(&store, at(0), Writers::None).unwrap(), &store);
+}
+
+fn names(survey: &Survey) -> (Vec<String>, Vec<String>) {
+    let complete = survey.complete.iter().map(|checkpoint| checkpoint.candidate.path.clone()).collect();
+    (complete, survey.partial.iter().map(|(candidate, _)| candidate.path.clone()).collect())
+}
+
+#[track_caller]
+fn assert_complete(files: &Files, layout: Layout, path: &str, step: Option<i64>, epoch: Option<i64>) {
+    on_every_store(files, |survey, _| {
+        assert_eq!(names(survey), (vec![path.to_owned()], vec![]), "{survey:?}");
+        let checkpoint = &survey.complete[0];
+        assert_eq!(checkpoint.candidate.layout, layout);
+        assert_eq!((checkpoint.numbers.step, checkpoint.numbers.epoch), (step, epoch));
+        assert_eq!(survey.problems, Vec::<String>::new());
+    });
+}
+
+#[track_caller]
+fn assert_partial(files: &Files, path: &str) {
+    on_every_store(files, |survey, _| {
+        assert_eq!(names(survey), (vec![], vec![path.to_owned()]), "{survey:?}");
+    });
+}
+
+/// Each file missing in turn, but for those that may be missing.
+fn without_each(files: &Files, optional: &[&str]) -> Vec<Files> {
+    let needed = |path: &String| !optional.iter().any(|name| path.ends_with(name));
+    let without = |left_out: &String| files.iter().filter(|(path, _)| path != left_out).cloned().collect();
+    files.iter().filter(|(path, _)| needed(path)).map(|(path, _)| without(path)).collect()
+}
+
+/// Each file cut off by a byte in turn.
+fn cut_each(files: &Files, endings: &[&str]) -> Vec<Files> {
+    let mut all = Vec::new();
+    for (index, (path, _)) in files.iter().enumerate() {
+        if endings.iter().any(|ending| path.ends_with(ending)) {
+            let mut cut = files.clone();
+            cut[index].1.pop();
+            all.push(cut);
+        }
+    }
+    assert!(!all.is_empty());
+    all
+}
+
+#[test]
+fn torch_files_tell_their_step_by_name_or_content() {
+    let content = support::torch(&[("epoch", 3), ("global_step", 61)]);
+    assert_complete(
+        &vec![file("epoch=4-step=70.ckpt", content.clone())],
+        Layout::Torch,
+        "epoch=4-step=70.ckpt",
+        Some(70),
+        Some(4),
+    );
+    assert_complete(&vec![file("last.ckpt", content.clone())], Layout::Torch, "last.ckpt", Some(61), Some(3));
+    assert_complete(&vec![file("a/b/model.pth", content)], Layout::Torch, "a/b/model.pth", Some(61), Some(3));
+}
+
+#[test]
+fn a_torch_file_is_complete_only_as_a_whole() {
+    let content = support::torch(&[("epoch", 3)]);
+    let directory = tempfile::tempdir().unwrap();
+    let store = Directory::new(directory.path().to_str().unwrap());
+    for length in 0..content.len() {
+        std::fs::write(directory.path().join("epoch-3.pt"), &content[..length]).unwrap();
+        let survey = Scanner::new(Layout::ALL.to_vec()).look(&store, at(0), Writers::None).unwrap();
+        assert_eq!(names(&survey), (vec![], vec!["epoch-3.pt".to_owned()]), "{length} bytes");
+    }
+}
+
+#[test]
+fn files_of_zeros_are_partial() {
+    assert_partial(&vec![file("epoch-3.pt", vec![0; 10_000])], "epoch-3.pt");
+    assert_partial(&vec![file("epoch-3.pt", Vec::new())], "epoch-3.pt");
+    let mut holed = support::torch(&[("epoch", 3)]);
+    holed[..40].fill(0);
+    // Not an archive any more at its beginning, but nothing that could be called cut off either.
+    on_every_store(&vec![file("epoch-3.pt", holed)], |survey, _| {
+        assert_eq!(names(survey), (vec![], vec![]));
+        assert_eq!(survey.problems.len(), 1, "{survey:?}");
+    });
+}
+
+#[test]
+fn other_peoples_files_are_left_alone() {
+    let files = vec![
+        file("tokens.bin", vec![5; 1000]),
+        file("README.md", "hello"),
+        file("failed-once", ""),
+        file("metrics.json", "{"),
+        file(".checkpoint.tmp", "half"),
+        file("events.out.tfevents.17", "x"),
+        file("data.zip", support::zip(&[("a", b"b")])),
+        file("pretrained.bin", support::zip(&[("a", b"b")])),
+    ];
+    on_every_store(&files, |survey, _| {
+        assert_eq!(names(survey), (vec![], vec![]), "{survey:?}");
+        assert_eq!(survey.problems, Vec::<String>::new());
+    });
+}
+
+#[test]
+fn the_files_of_the_examples() {
+    let files = vec![
+        file("checkpoint-epoch-2.json", support::digits(2, 40)),
+        file("checkpoint-epoch-2-step-51.json", support::digits(2, 51)),
+        file("checkpoint-epoch-1.json", support::digits(1, 20)),
+        file("failed-once", ""),
+    ];
+    on_every_store(&files, |survey, _| {
+        let (complete, _) = names(survey);
+        assert_eq!(
+            complete,
+            ["checkpoint-epoch-2-step-51.json", "checkpoint-epoch-2.json", "checkpoint-epoch-1.json"]
+        );
+        assert_eq!(survey.complete[1].numbers.step, Some(40));
+    });
+    let whole = support::digits(2, 40);
+    assert_partial(
+        &vec![file("checkpoint-epoch-2.json", &whole[..whole.len() - 1])],
+        "checkpoint-epoch-2.json",
+    );
+}
+
+#[test]
+fn hugging_face() {
+    let files = support::huggingface("checkpoint-500", 500);
+    assert_complete(&files, Layout::HuggingFace, "checkpoint-500", Some(500), Some(1));
+    for lacking in without_each(&files, &["config.json", "training_args.bin", "optimizer.pt", ".index.json"])
+    {
+        assert_partial(&lacking, "checkpoint-500");
+    }
+    for cut in cut_each(&files, &[".safetensors", ".pt", ".bin", ".json"]) {
+        if cut[0].1.len() == 2 {
+            assert_partial(&cut, "checkpoint-500");
+        }
+    }
+    let mut marked = files;
+    marked.push(file("checkpoint-500/checkpoint-is-incomplete.txt", ""));
+    assert_partial(&marked, "checkpoint-500");
+}
+
+#[test]
+fn a_hugging_face_directory_is_known_by_its_neighbours() {
+    let mut files = support::huggingface("checkpoint-500", 500);
+    files.push(file("checkpoint-1000/model.safetensors", support::safetensors(3)));
+    on_every_store(&files, |survey, _| {
+        assert_eq!(names(survey), (vec!["checkpoint-500".to_owned()], vec!["checkpoint-1000".to_owned()]));
+    });
+}
+
+#[test]
+fn accelerate() {
+    let files = vec![
+        file("checkpoint-20/model.safetensors", support::safetensors(3)),
+        file("checkpoint-20/optimizer.bin", support::torch(&[])),
+        file("checkpoint-20/random_states_0.pkl", support::pickle(&[("step", 1)])),
+    ];
+    assert_complete(&files, Layout::HuggingFace, "checkpoint-20", Some(20), None);
+}
+
+#[test]
+fn a_programs_own_directories() {
+    let files = vec![
+        file("step-30/model.safetensors", support::safetensors(3)),
+        file("step-30/optimizer.pt", support::torch(&[("epoch", 2)])),
+    ];
+    assert_complete(&files, Layout::Files, "step-30", Some(30), Some(2));
+    for cut in cut_each(&files, &[".safetensors", ".pt"]) {
+        assert_partial(&cut, "step-30");
+    }
+}
+
+#[test]
+fn distributed_checkpoints() {
+    let files = support::dcp("step_40");
+    assert_complete(&files, Layout::Dcp, "step_40", Some(40), None);
+    for lacking in without_each(&files, &[]) {
+        assert_partial(&lacking, "step_40");
+    }
+    for cut in cut_each(&files, &[".distcp", ".metadata"]) {
+        assert_partial(&cut, "step_40");
+    }
+}
+
+#[test]
+fn tensorflow() {
+    let files = support::tensorflow("train/ckpt-5");
+    let mut named = files.clone();
+    named.push(file(
+        "train/checkpoint",
+        "model_checkpoint_path: \"ckpt-5\"\nall_model_checkpoint_paths: \"ckpt-5\"\n",
+    ));
+    assert_complete(&named, Layout::TensorFlow, "train/ckpt-5", Some(5), None);
+    for lacking in without_each(&files, &[]) {
+        assert_partial(&lacking, "train/ckpt-5");
+    }
+    for cut in cut_each(&files, &["-of-00002", ".index"]) {
+        assert_partial(&cut, "train/ckpt-5");
+    }
+}
+
+#[test]
+fn orbax() {
+    assert_complete(&support::orbax("100"), Layout::Orbax, "100", Some(100), None);
+    let unfinished = support::orbax("200.orbax-checkpoint-tmp-1234");
+    assert_partial(&unfinished, "200.orbax-checkpoint-tmp-1234");
+}
+
+#[test]
+fn megatron() {
+    let mut files = support::megatron(100);
+    assert_complete(&files, Layout::Megatron, "iter_0000100", Some(100), None);
+    for cut in cut_each(&files, &[".pt"]) {
+        assert_partial(&cut, "iter_0000100");
+    }
+    files.push(file("iter_0000200/mp_rank_00/model_optim_rng.pt", support::torch(&[])));
+    on_every_store(&files, |survey, _| {
+        assert_eq!(names(survey), (vec!["iter_0000100".to_owned()], vec!["iter_0000200".to_owned()]));
+    });
+    assert_partial(&vec![support::megatron(100).remove(0)], "iter_0000100");
+}
+
+#[test]
+fn deepspeed() {
+    let mut files = support::deepspeed(30);
+    assert_complete(&files, Layout::DeepSpeed, "global_step30", Some(30), None);
+    for cut in cut_each(&files, &[".pt"]) {
+        assert_partial(&cut, "global_step30");
+    }
+    files.push(file("global_step40/mp_rank_00_model_states.pt", support::torch(&[])));
+    on_every_store(&files, |survey, _| {
+        assert_eq!(names(survey), (vec!["global_step30".to_owned()], vec!["global_step40".to_owned()]));
+    });
+    // Without `latest` nothing can be said, so nothing is done.
+    files.retain(|(path, _)| path != "latest");
+    on_every_store(&files, |survey, _| assert_eq!(names(survey), (vec![], vec![])));
+}
+
+#[test]
+fn xgboost() {
+    let model = support::ubjson();
+    assert_complete(&vec![file("model_5.ubj", model.clone())], Layout::XgBoost, "model_5.ubj", Some(6), None);
+    for length in 0..model.len() {
+        assert_partial(&vec![file("model_5.ubj", &model[..length])], "model_5.ubj");
+    }
+    let json = br#"{"learner": {"a": [1, 2]}, "version": [3, 2, 0]}"#;
+    assert_complete(&vec![file("model_5.json", json)], Layout::XgBoost, "model_5.json", Some(6), None);
+    assert_partial(&vec![file("model_5.json", &json[..json.len() - 1])], "model_5.json");
+}
+
+#[test]
+fn other_formats() {
+    let mut npy =
+        b"\x93NUMPY\x01\x00\x3b\x00{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }".to_vec();
+    npy[8] = u8::try_from(npy.len() - 10).unwrap();
+    npy.extend([0; 24]);
+    let mut hdf5 = b"\x89HDF\r\n\x1a\n\0".to_vec();
+    hdf5.resize(40, 0);
+    hdf5.extend(100_u64.to_le_bytes());
+    hdf5.resize(100, 1);
+    let archive = support::zip(&[("a.npy", &npy)]);
+    let pickle = support::pickle(&[("step", 1)]);
+    for (name, content) in [
+        ("step-7.npy", npy),
+        ("step-7.weights.h5", hdf5),
+        ("step-7.npz", archive.clone()),
+        ("step-7.keras", archive),
+        ("step-7.safetensors", support::safetensors(4)),
+        ("step-7.pkl", pickle),
+    ] {
+        assert_complete(&vec![file(name, content.clone())], Layout::Files, name, Some(7), None);
+        assert_partial(&vec![file(name, &content[..content.len() - 1])], name);
+    }
+}

@@ -1,0 +1,94 @@
+//! `trainyard agent`: looks after the checkpoints of one job, beside its leading worker.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use trainyard_agent::layouts::Layout;
+use trainyard_agent::store::Directory;
+use trainyard_agent::{Agent, agent, run as watch};
+
+/// Look after a job's checkpoints: find the newest complete one, move partial ones aside, remove old ones.
+///
+/// Started by the operator beside the leading worker. Prints a line of JSON when something has changed, and runs until it is
+/// told to end. Exits with 0; with --is-ready, with 0 or 1; with 2 when it is told something that makes no sense.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Where the checkpoints are.
+    #[arg(long, value_name = "PATH", env = "CHECKPOINT_DIR", required_unless_present = "is_ready")]
+    directory: Option<String>,
+
+    /// How checkpoints are laid out: auto, torch, huggingface, dcp, tensorflow, orbax, megatron, deepspeed, xgboost or files.
+    #[arg(long, value_name = "LAYOUT", default_value = "auto")]
+    layout: String,
+
+    /// How many complete checkpoints to keep; 0 keeps all.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    keep_last: usize,
+
+    /// What this attempt was told to go on from, if anything.
+    #[arg(long, value_name = "PATH", default_value = "")]
+    resumed_from: String,
+
+    /// Whether the job goes on from what is there.
+    #[arg(long, value_enum, default_value_t = Resume::Auto, ignore_case = true)]
+    resume: Resume,
+
+    /// The file to make when the program may start.
+    #[arg(long, value_name = "PATH")]
+    ready_file: Option<PathBuf>,
+
+    /// Which attempt this is: a text that differs from attempt to attempt and from job to job. An agent that is started again
+    /// in the same attempt knows by it that the program runs already.
+    #[arg(long, value_name = "ID")]
+    attempt: Option<String>,
+
+    /// How often to look.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    interval: Duration,
+
+    /// Only tell, by the exit code, whether the ready file has been made.
+    #[arg(long, requires = "ready_file")]
+    is_ready: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Resume {
+    Auto,
+    Never,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let span: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}: write, for example, 2s"))?;
+    let time = Duration::try_from(span).map_err(|_| "it must not be negative".to_owned())?;
+    if time.is_zero() { Err("it must not be zero".to_owned()) } else { Ok(time) }
+}
+
+pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
+    let Options { directory, layout, keep_last, resumed_from, resume, ready_file, attempt, interval, is_ready } = options;
+    if is_ready {
+        let is_there = ready_file.is_some_and(|path| path.exists());
+        return Ok(if is_there { ExitCode::SUCCESS } else { ExitCode::from(1) });
+    }
+    let directory = directory.context("--directory is missing")?;
+    let Some(layouts) = Layout::of_word(&layout) else {
+        let known: Vec<_> = Layout::ALL.iter().map(ToString::to_string).collect();
+        bail!("--layout {layout}: there is auto, {}", known.join(", "));
+    };
+    let store = Box::new(Directory::new(&directory));
+    let options = agent::Options {
+        layouts,
+        keep_last,
+        resumed_from: Some(resumed_from),
+        resume: match resume {
+            Resume::Auto => agent::Resume::Auto,
+            Resume::Never => agent::Resume::Never,
+        },
+        ready_file,
+        attempt: attempt.filter(|attempt| !attempt.is_empty()),
+    };
+    watch::run(Agent::new(store, options), interval, &mut std::io::stdout())?;
+    Ok(ExitCode::SUCCESS)
+}
