@@ -49,6 +49,15 @@ pub fn enabled() -> bool {
     on
 }
 
+/// Whether tests with real nodes are wanted and possible; prints the reason when they are not.
+pub fn nodes_enabled() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: real nodes need root");
+    }
+    root && enabled()
+}
+
 /// One cluster for all tests of this process, started by the first that asks.
 ///
 /// It is never dropped (it is a static), and ends with the process all the same. Panics when it
