@@ -1,0 +1,327 @@
+//! Random histories: a job, and anything that may happen to it, to its operator and to what they say to each other. When the world
+//! becomes kind again, every job ends, nothing is left of it, and nothing is written any more.
+
+use std::time::Duration;
+
+use fastrand::Rng;
+use serde_json::json;
+use trainyard_api::{CleanPodPolicy, RestartPolicy, Role, RoleOrder, TrainingJobSpec, names};
+use trainyard_operator::Watched;
+use trainyard_plan::TargetKind;
+
+use crate::port::Fate;
+use crate::world::{Make, World};
+
+/// The job that everything happens to.
+const NAME: &str = "bert";
+
+/// Tells the history of this seed. Panics when a rule is broken.
+pub fn tell(seed: u64, make: Make, traced: bool) -> World {
+    let mut history = History { rng: Rng::with_seed(seed), world: World::new(make, traced), mended: false };
+    history.begin();
+    for _ in 0..history.rng.usize(8..32) {
+        history.step();
+    }
+    history.end();
+    history.world
+}
+
+struct History {
+    rng: Rng,
+    world: World,
+    /// The world is kind now.
+    mended: bool,
+}
+
+impl History {
+    fn chance(&mut self, percent: u32) -> bool {
+        self.rng.u32(0..100) < percent
+    }
+
+    fn begin(&mut self) {
+        if self.chance(20) {
+            self.plant();
+        }
+        let spec = self.spec();
+        self.world.submit(NAME, spec);
+        if self.chance(70) {
+            self.world.settle();
+        }
+    }
+
+    fn spec(&mut self) -> TrainingJobSpec {
+        let mut spec = TrainingJobSpec {
+            image: Some("my/trainer:1".into()),
+            num_workers: Some(self.rng.i32(1..=3)),
+            ..TrainingJobSpec::default()
+        };
+        if self.chance(40) {
+            spec.backoff_limit = Some(self.rng.i32(0..4));
+        }
+        if self.chance(30) {
+            spec.checkpoint_dir = Some("/checkpoints".into());
+        }
+        if self.chance(20) {
+            spec.clean_pod_policy =
+                self.rng.choice([CleanPodPolicy::Running, CleanPodPolicy::All, CleanPodPolicy::None]);
+        }
+        if self.chance(20) {
+            spec.restart_policy =
+                self.rng.choice([RestartPolicy::OnFailure, RestartPolicy::Never, RestartPolicy::ExitCode]);
+        }
+        if self.chance(10) {
+            spec.active_deadline_seconds = Some(self.rng.i64(1..400));
+        }
+        if self.chance(10) {
+            spec.startup_timeout_seconds = Some(self.rng.i64(1..200));
+        }
+        if self.chance(10) {
+            spec.ttl_seconds_after_finished = Some(self.rng.i64(0..60));
+        }
+        if self.chance(10) {
+            spec.suspend = Some(true);
+        }
+        if self.chance(10) {
+            spec.checkpoint = serde_json::from_value(json!({"deleteOnCompletion": true})).ok();
+        }
+        if self.chance(10) {
+            let order = self.rng.choice([RoleOrder::BeforeWorkers, RoleOrder::AfterWorkers, RoleOrder::WithWorkers]);
+            spec.roles = Some(vec![Role { name: "store".into(), replicas: Some(1), order, ..Role::default() }]);
+        }
+        spec
+    }
+
+    /// Something that is not ours, in the way or only looking like it.
+    fn plant(&mut self) {
+        let ours = json!({names::MANAGED_BY_LABEL: names::MANAGED_BY, names::JOB_LABEL: NAME, names::ATTEMPT_LABEL: "1"});
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other", "uid": "other-1", "controller": true}]);
+        let (kind, name, metadata) = match self.rng.u32(0..5) {
+            0 => (TargetKind::Service, format!("{NAME}-workers"), json!({})),
+            1 => (TargetKind::ConfigMap, format!("{NAME}-config"), json!({})),
+            2 => (TargetKind::Pod, format!("{NAME}-workers-1"), json!({"labels": {"app": "mine"}})),
+            3 => (TargetKind::Pod, format!("{NAME}-workers-1"), json!({"labels": ours})),
+            _ => (TargetKind::Pod, format!("{NAME}-notebook"), json!({"labels": ours, "ownerReferences": owner})),
+        };
+        self.world.plant(kind, &name, json!({"metadata": metadata}));
+    }
+
+    fn step(&mut self) {
+        match self.rng.u32(0..100) {
+            0..28 => self.stumble(),
+            28..48 => self.world.settle(),
+            48..56 => {
+                let seconds = self.rng.u64(1..90);
+                self.world.tell(|| format!("{seconds} s pass"));
+                self.world.skip(Duration::from_secs(seconds));
+            }
+            56..86 => self.cluster(),
+            86..95 => self.user(),
+            _ => self.operators(),
+        }
+    }
+
+    /// Some small steps of operators, in any order, some of which go wrong.
+    fn stumble(&mut self) {
+        for _ in 0..self.rng.usize(1..6) {
+            if self.world.operators.is_empty() {
+                return;
+            }
+            let operator = self.rng.usize(0..self.world.operators.len());
+            let kind = Watched::ALL[self.rng.usize(0..Watched::ALL.len())];
+            let waiting = self.world.operators[operator].waiting();
+            match self.rng.u32(0..100) {
+                0..45 if waiting > 0 => {
+                    let index = self.rng.usize(0..waiting);
+                    let fate = if self.chance(12) {
+                        Fate::FAULTS[self.rng.usize(0..Fate::FAULTS.len())]
+                    } else {
+                        Fate::Served
+                    };
+                    self.world.let_through(operator, index, fate);
+                }
+                0..60 => {
+                    self.world.begin(operator);
+                }
+                60..90 => {
+                    self.world.deliver(operator, kind);
+                }
+                90..93 => self.world.operators[operator].repeat(kind),
+                93..96 if self.world.operators[operator].behind(kind) > 0 => {
+                    self.world.tell(|| format!("an event of {} is lost", kind.plural()));
+                    self.world.operators[operator].drop_event(kind);
+                }
+                96..98 => self.world.operators[operator].relist(kind),
+                98.. => self.world.replace_operator(operator),
+                _ => {}
+            }
+        }
+    }
+
+    fn some_pod(&mut self) -> Option<String> {
+        let pods = self.world.pod_names();
+        self.rng.choice(pods.into_iter().filter(|name| name != "bert-notebook").collect::<Vec<_>>())
+    }
+
+    fn cluster(&mut self) {
+        let Some(pod) = self.some_pod() else { return };
+        match self.rng.u32(0..100) {
+            0..20 => self.world.run(&pod),
+            20..45 => self.world.run_all(),
+            45..60 => self.world.succeed(&pod),
+            60..75 => {
+                let code = self.rng.choice([1, 2, 127, 137, 143]).unwrap_or(1);
+                self.world.fail_pod(&pod, code);
+            }
+            75..79 => self.world.evict(&pod),
+            79..82 => self.world.lose_node(&pod),
+            82..84 => self.world.lose_pod(&pod),
+            84..86 => self.world.cannot_be_placed(&pod),
+            86..96 => {
+                self.world.release();
+            }
+            _ => self.world.collect(),
+        }
+    }
+
+    fn user(&mut self) {
+        if !self.world.exists(NAME) {
+            let spec = self.spec();
+            return self.world.submit(NAME, spec);
+        }
+        match self.rng.u32(0..100) {
+            0..18 => {
+                let suspend = self.rng.bool();
+                self.world.edit(NAME, |spec| spec.suspend = Some(suspend));
+            }
+            18..36 => {
+                let workers = self.rng.i32(1..4);
+                self.world.edit(NAME, |spec| spec.num_workers = Some(workers));
+            }
+            36..46 => {
+                let image = format!("my/trainer:{}", self.rng.u32(0..3));
+                self.world.edit(NAME, |spec| spec.image = Some(image));
+            }
+            46..52 => {
+                let limit = self.rng.i32(0..4);
+                self.world.edit(NAME, |spec| spec.backoff_limit = Some(limit));
+            }
+            52..58 => {
+                let broken = self.rng.bool();
+                self.world.edit(NAME, |spec| spec.command = broken.then(Vec::new));
+            }
+            58..64 => {
+                if let Some(pod) = self.some_pod() {
+                    self.world.remove(TargetKind::Pod, &pod);
+                }
+            }
+            64..68 => self.world.remove(TargetKind::Service, &format!("{NAME}-workers")),
+            68..72 => {
+                let name = format!("{NAME}-config");
+                self.world.change(TargetKind::ConfigMap, &name, |map| map["data"] = json!({"edited": "yes"}));
+            }
+            72..78 => {
+                if let Some(pod) = self.some_pod() {
+                    self.world.change(TargetKind::Pod, &pod, |pod| {
+                        if let Some(labels) = pod["metadata"]["labels"].as_object_mut() {
+                            labels.remove(names::MANAGED_BY_LABEL);
+                        }
+                    });
+                }
+            }
+            78..86 => {
+                let quota = self.rng.bool().then(|| self.rng.usize(0..4));
+                self.world.set_quota(quota);
+            }
+            86..90 => self.plant(),
+            90..93 => self.world.remove_status(NAME),
+            93..95 => {
+                let collects = self.rng.bool();
+                self.world.server().collects_at_once = collects;
+            }
+            _ => self.world.delete_job(NAME),
+        }
+    }
+
+    fn operators(&mut self) {
+        match self.rng.u32(0..100) {
+            0..40 => {
+                let index = self.rng.usize(0..self.world.operators.len());
+                self.world.replace_operator(index);
+            }
+            40..60 if self.world.operators.len() < 2 => {
+                self.world.check.rivals = true;
+                self.world.start_operator();
+            }
+            60..80 if self.world.operators.len() > 1 => {
+                let index = self.rng.usize(0..self.world.operators.len());
+                self.world.kill_operator(index);
+            }
+            _ => {
+                let kind = Watched::ALL[self.rng.usize(0..Watched::ALL.len())];
+                for operator in &mut self.world.operators {
+                    operator.relist(kind);
+                }
+            }
+        }
+    }
+
+    /// The world becomes kind: one operator that sees everything, room for all, and pods that do what they are told.
+    fn mend(&mut self) {
+        self.world.tell(|| "the world becomes kind".to_owned());
+        self.mended = true;
+        while self.world.operators.len() > 1 {
+            self.world.kill_operator(0);
+        }
+        self.world.set_quota(None);
+        self.world.server().collects_at_once = true;
+        let strangers: Vec<(TargetKind, String)> = {
+            let server = self.world.server();
+            let theirs = server.children().filter(|(_, child)| child.made.is_none());
+            theirs.map(|(kind, child)| (kind, child.name().to_owned())).collect()
+        };
+        for (kind, name) in strangers {
+            self.world.remove(kind, &name);
+        }
+        self.world.edit(NAME, |spec| {
+            spec.suspend = None;
+            spec.command = None;
+        });
+        for kind in Watched::ALL {
+            self.world.operators[0].relist(kind);
+        }
+        self.world.collect();
+    }
+
+    fn end(&mut self) {
+        self.mend();
+        for _ in 0..8 {
+            self.world.run_out();
+            let status = self.world.status(NAME);
+            if !self.world.exists(NAME) || status.is_some_and(|status| status.is_terminal()) {
+                break;
+            }
+            self.world.run_all();
+            self.world.settle();
+            self.world.succeed_all();
+        }
+        self.world.run_out();
+        if self.world.exists(NAME) {
+            let ended = self.world.status(NAME).is_some_and(|status| status.is_terminal());
+            if !ended {
+                self.world.fail("the job never ends");
+            }
+            self.world.expect_quiet();
+            self.world.delete_job(NAME);
+            self.world.run_out();
+        }
+        let left: Vec<String> = {
+            let server = self.world.server();
+            let objects = server.children().filter(|(kind, _)| *kind != TargetKind::Claim);
+            let objects = objects.map(|(kind, child)| format!("{} {}", kind.as_str(), child.name()));
+            objects.chain(server.jobs().map(|_| "the job".to_owned())).collect()
+        };
+        if !left.is_empty() {
+            self.world.fail(&format!("left after the end: {left:?}"));
+        }
+    }
+}

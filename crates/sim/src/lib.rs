@@ -1,0 +1,18 @@
+//! Deterministic simulation: the real planner, the real executor and the real core of the operator, against a model of the API
+//! server, with a virtual clock and with everything that can go wrong in between.
+//!
+//! Single-threaded, and reproducible from a seed: `cargo run -q -p trainyard-sim -- --seed 4711` tells that history again, line
+//! by line. `history` makes random ones, `scenario` tells known ones and disturbs them at every place; `check` says what
+//! must be true after every step.
+
+mod check;
+pub mod history;
+mod operator;
+mod port;
+mod server;
+mod world;
+
+pub use check::{Count, Tally};
+pub use port::{Fate, Twist};
+pub use server::{Actor, Change, Child, NAMESPACE, Server};
+pub use world::{Fates, Make, World, dawn};

@@ -1,0 +1,189 @@
+//! One operator in the simulation: the real core, the real order of turns, the real looks, each as a future that is polled by hand.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use trainyard_operator::{Core, Eyes, JobKey, Look, Metrics, Moment, Planner, Turn, Turns, Watched, record};
+use trainyard_plan::Settings;
+
+use crate::port::{Fate, Gate, SimPort, lock};
+
+/// What all operators of a world share.
+#[derive(Clone)]
+pub(crate) struct House {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) planner: Planner,
+    pub(crate) clock: Arc<Mutex<Moment>>,
+}
+
+/// Something that is under way.
+struct Task {
+    /// The job that is being looked at; nothing for the recording of events.
+    key: Option<JobKey>,
+    future: Pin<Box<dyn Future<Output = Look>>>,
+}
+
+pub(crate) struct Operator {
+    core: Arc<Mutex<Core>>,
+    pub(crate) turns: Turns,
+    port: SimPort,
+    house: House,
+    tasks: Vec<Task>,
+    /// When there will be a turn, as far as was known when there was none.
+    pub(crate) next: Option<Instant>,
+    /// How much of each watch's journal has been seen.
+    pub(crate) seen: [usize; Watched::ALL.len()],
+}
+
+impl Operator {
+    /// A new process: it lists everything before it does anything.
+    pub(crate) fn start(house: House, port: SimPort) -> Self {
+        let port = SimPort { gate: Arc::new(Mutex::new(Gate::default())), ..port };
+        let mut operator = Self {
+            core: Arc::default(),
+            turns: Turns::default(),
+            port,
+            house,
+            tasks: Vec::new(),
+            next: None,
+            seen: [0; Watched::ALL.len()],
+        };
+        for kind in Watched::ALL {
+            operator.relist(kind);
+        }
+        operator
+    }
+
+    /// The watch of this kind starts over with a full list.
+    pub(crate) fn relist(&mut self, kind: Watched) {
+        let (list, end) = {
+            let server = lock(&self.port.server);
+            (server.list(kind), server.journal(kind).len())
+        };
+        self.seen[kind as usize] = end;
+        for sighting in list {
+            self.see(sighting);
+        }
+    }
+
+    /// How many events of a watch have not been delivered yet.
+    pub(crate) fn behind(&self, kind: Watched) -> usize {
+        lock(&self.port.server).journal(kind).len() - self.seen[kind as usize]
+    }
+
+    /// The watch delivers its next event. Says whether there was one.
+    pub(crate) fn deliver(&mut self, kind: Watched) -> bool {
+        let next = lock(&self.port.server).journal(kind).get(self.seen[kind as usize]).cloned();
+        let Some(sighting) = next else { return false };
+        self.seen[kind as usize] += 1;
+        self.see(sighting);
+        true
+    }
+
+    /// The last event comes once more.
+    pub(crate) fn repeat(&mut self, kind: Watched) {
+        let last = self.seen[kind as usize].checked_sub(1);
+        let sighting = last.and_then(|last| lock(&self.port.server).journal(kind).get(last).cloned());
+        if let Some(sighting) = sighting {
+            self.see(sighting);
+        }
+    }
+
+    /// The next event never comes.
+    pub(crate) fn drop_event(&mut self, kind: Watched) {
+        self.seen[kind as usize] += 1;
+    }
+
+    fn see(&mut self, sighting: trainyard_operator::Sighting) {
+        let about = lock(&self.core).see(sighting);
+        for key in about {
+            self.turns.add(key);
+        }
+    }
+
+    fn now(&self) -> Instant {
+        lock(&self.house.clock).instant
+    }
+
+    /// Takes the next turn, if there is one, and begins a look. Says what it is about.
+    pub(crate) fn begin(&mut self) -> Option<JobKey> {
+        let now = self.now();
+        let (key, turn) = match self.turns.take(now) {
+            Ok(turn) => turn,
+            Err(next) => {
+                self.next = next;
+                return None;
+            }
+        };
+        let reports = turn == Turn::Report || !self.turns.is_pressed(now);
+        let (core, port, house) = (self.core.clone(), self.port.clone(), self.house.clone());
+        let about = key.clone();
+        let future = async move {
+            let eyes = Eyes {
+                core: &core,
+                port: &port,
+                planner: house.planner,
+                settings: &house.settings,
+                metrics: &house.metrics,
+                clock: || *lock(&house.clock),
+            };
+            eyes.look_at(&about, reports, |_| None).await
+        };
+        self.tasks.push(Task { key: Some(key.clone()), future: Box::pin(future) });
+        self.poll();
+        Some(key)
+    }
+
+    /// What waits at the gate.
+    pub(crate) fn waiting(&self) -> usize {
+        lock(&self.port.gate).waiting.len()
+    }
+
+    /// What the first of those who wait wants.
+    pub(crate) fn first_waiting(&self) -> String {
+        lock(&self.port.gate).waiting.first().map(|(_, what)| what.clone()).unwrap_or_default()
+    }
+
+    /// Lets one call through, and everything go on that waited for it.
+    pub(crate) fn let_through(&mut self, index: usize, fate: Fate) -> String {
+        let what = lock(&self.port.gate).open(index, fate);
+        self.poll();
+        what
+    }
+
+    /// Lets everything go on that can.
+    fn poll(&mut self) {
+        let mut context = Context::from_waker(Waker::noop());
+        let mut ended = Vec::new();
+        let mut index = 0;
+        while index < self.tasks.len() {
+            match self.tasks[index].future.as_mut().poll(&mut context) {
+                Poll::Pending => index += 1,
+                Poll::Ready(look) => ended.push((self.tasks.remove(index).key, look)),
+            }
+        }
+        let now = self.now();
+        for (key, look) in ended {
+            let Some(key) = key else { continue };
+            self.turns.follow(&key, &look, now);
+            self.turns.done(&key);
+            if !look.events.is_empty() {
+                let (port, events) = (self.port.clone(), look.events);
+                let future = async move {
+                    record(&port, events).await;
+                    Look::default()
+                };
+                self.tasks.push(Task { key: None, future: Box::pin(future) });
+                self.poll();
+            }
+        }
+    }
+
+    /// Nothing is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.tasks.is_empty()
+    }
+}

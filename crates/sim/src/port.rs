@@ -1,0 +1,165 @@
+//! The operator's port to the model. Every call waits at a gate until whoever runs the simulation lets it through, and says how it
+//! fares; so there is something between any two writes, and an operator can die there.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+use trainyard_operator::{JobRef, NewEvent, Port, Refusal, Written};
+use trainyard_plan::{NewObject, Target, TargetKind};
+
+use crate::server::{Actor, Server};
+
+/// How a call fares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// As the API server answers it.
+    Served,
+    /// 409, without effect.
+    Conflict,
+    /// 429, without effect.
+    TooMany,
+    /// 500, without effect.
+    Broken,
+    /// It takes effect, but the answer is lost.
+    AnswerLost,
+}
+
+impl Fate {
+    pub const FAULTS: [Fate; 4] = [Fate::Conflict, Fate::TooMany, Fate::Broken, Fate::AnswerLost];
+
+    fn refusal(self) -> Option<Refusal> {
+        match self {
+            Fate::Served => None,
+            Fate::Conflict => Some(Refusal::Conflict),
+            Fate::TooMany => Some(Refusal::Passing("too many requests, please try again later".to_owned())),
+            Fate::Broken => Some(Refusal::Passing("Internal Server Error".to_owned())),
+            Fate::AnswerLost => Some(Refusal::Passing("no answer within 30 s".to_owned())),
+        }
+    }
+}
+
+/// What the API server did wrong in a way that only the port can know.
+pub type Twist = fn(&Server, &Target) -> Target;
+
+/// What waits at the gate.
+#[derive(Default)]
+pub(crate) struct Gate {
+    next: u64,
+    /// Tickets of the calls that wait, oldest first, and what they want.
+    pub(crate) waiting: Vec<(u64, String)>,
+    open: Option<(u64, Fate)>,
+}
+
+impl Gate {
+    /// Lets the `index`th of those who wait through.
+    pub(crate) fn open(&mut self, index: usize, fate: Fate) -> String {
+        let (ticket, what) = self.waiting.remove(index);
+        self.open = Some((ticket, fate));
+        what
+    }
+}
+
+/// One operator's way to the model.
+#[derive(Clone)]
+pub(crate) struct SimPort {
+    pub(crate) server: Arc<Mutex<Server>>,
+    pub(crate) gate: Arc<Mutex<Gate>>,
+    pub(crate) actor: Actor,
+    /// Off, unless a test wants to see a port that deletes the wrong thing noticed.
+    pub(crate) twist: Option<Twist>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SimPort {
+    async fn call<T>(
+        &self,
+        what: impl FnOnce() -> String,
+        act: impl FnOnce(&mut Server, Actor) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let ticket = {
+            let mut gate = lock(&self.gate);
+            gate.next += 1;
+            let ticket = gate.next;
+            gate.waiting.push((ticket, what()));
+            ticket
+        };
+        let fate = poll_fn(|context| {
+            let open = &mut lock(&self.gate).open;
+            match *open {
+                Some((let_through, fate)) if let_through == ticket => {
+                    *open = None;
+                    Poll::Ready(fate)
+                }
+                _ => {
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                }
+            }
+        })
+        .await;
+        let act = || act(&mut lock(&self.server), self.actor);
+        match fate.refusal() {
+            None => act(),
+            Some(refusal) if fate == Fate::AnswerLost => act().and(Err(refusal)),
+            Some(refusal) => Err(refusal),
+        }
+    }
+}
+
+impl Port for SimPort {
+    async fn create(&self, _: &JobRef, object: &NewObject) -> Result<Written, Refusal> {
+        let what = || format!("create {} {}", object.kind().as_str(), object.name());
+        self.call(what, |server, by| server.create(by, object)).await
+    }
+
+    async fn delete(&self, _: &JobRef, target: &Target) -> Result<(), Refusal> {
+        let what = || format!("delete {} {}", target.kind.as_str(), target.name);
+        self.call(what, |server, by| match self.twist {
+            Some(twist) => {
+                let target = twist(server, target);
+                server.delete(by, &target)
+            }
+            None => server.delete(by, target),
+        })
+        .await
+    }
+
+    async fn patch(&self, _: &JobRef, target: &Target, patch: &Value) -> Result<Written, Refusal> {
+        let what = || format!("patch {} {}", target.kind.as_str(), target.name);
+        self.call(what, |server, by| server.patch(by, target, patch)).await
+    }
+
+    async fn patch_job(&self, job: &JobRef, patch: &Value) -> Result<Written, Refusal> {
+        let what = || format!("patch job {}: {}", job.name, patch["metadata"]["finalizers"]);
+        self.call(what, |server, by| server.patch_job(by, &job.name, patch)).await
+    }
+
+    async fn patch_status(&self, job: &JobRef, patch: &Value) -> Result<Written, Refusal> {
+        let what = || {
+            let state = patch["status"]["state"].as_str().unwrap_or("details");
+            format!("status of {}: {state}", job.name)
+        };
+        self.call(what, |server, by| server.patch_status(by, &job.name, patch)).await
+    }
+
+    async fn delete_job(&self, job: &JobRef) -> Result<(), Refusal> {
+        let what = || format!("delete job {}", job.name);
+        self.call(what, |server, by| server.delete_job(by, &job.name, Some(&job.uid))).await
+    }
+
+    async fn record_event(&self, event: &NewEvent) -> Result<(), Refusal> {
+        let what = || format!("event {}: {}", event.reason, event.message);
+        self.call(what, |server, by| server.record(by, event)).await
+    }
+
+    async fn metadata(&self, _: &JobRef, kind: TargetKind, name: &str) -> Result<ObjectMeta, Refusal> {
+        let what = || format!("get {} {name}", kind.as_str());
+        self.call(what, |server, _| server.metadata(kind, name)).await
+    }
+}

@@ -1,0 +1,495 @@
+//! A world in which a history happens: the API server, one operator or two, a clock, and what users and the cluster do.
+//!
+//! Single-threaded and without chance of its own: the same calls give the same history.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use trainyard_api::{State, TrainingJob, TrainingJobSpec, TrainingJobStatus, names};
+use trainyard_operator::{JobKey, Metrics, Moment, Planner, Watched};
+use trainyard_plan::{Settings, TargetKind, plan};
+
+use crate::check::Checker;
+use crate::operator::{House, Operator};
+use crate::port::{Fate, Gate, SimPort, Twist, lock};
+use crate::server::{Actor, NAMESPACE, Server};
+
+/// More rounds than anything needs that comes to rest at all.
+const ROUNDS: usize = 400;
+
+/// When all histories begin.
+pub fn dawn() -> Timestamp {
+    Timestamp::constant(1_772_355_600, 0)
+}
+
+/// The monotonic clock's origin. Only differences to it are ever looked at.
+fn origin() -> Instant {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    *ORIGIN.get_or_init(Instant::now)
+}
+
+/// Counters that nobody reads here; making them anew for each history would cost more than the history.
+fn metrics() -> Arc<Metrics> {
+    static METRICS: OnceLock<Arc<Metrics>> = OnceLock::new();
+    METRICS.get_or_init(|| Arc::new(Metrics::new(NAMESPACE))).clone()
+}
+
+/// What may be wrong with the operators of a world, on purpose.
+#[derive(Clone, Copy)]
+pub struct Make {
+    pub planner: Planner,
+    pub twist: Option<Twist>,
+}
+
+impl Default for Make {
+    fn default() -> Self {
+        Self { planner: plan, twist: None }
+    }
+}
+
+/// Decides the fate of every call of an operator while the world comes to rest: the number of the call, what it is.
+pub type Fates<'a> = &'a mut dyn FnMut(usize, &str) -> Option<Fate>;
+
+pub struct World {
+    server: Arc<Mutex<Server>>,
+    pub(crate) operators: Vec<Operator>,
+    house: House,
+    twist: Option<Twist>,
+    processes: usize,
+    pub(crate) check: Checker,
+    trace: Option<Vec<String>>,
+    /// Calls of operators that were let through.
+    calls: usize,
+}
+
+impl World {
+    /// An empty cluster with one operator.
+    pub fn new(make: Make, traced: bool) -> Self {
+        let settings = Arc::new(Settings::default());
+        let clock = Arc::new(Mutex::new(Moment { wall: dawn(), instant: origin() }));
+        let house = House { settings, metrics: metrics(), planner: make.planner, clock };
+        let mut world = Self {
+            server: Arc::new(Mutex::new(Server::new(dawn()))),
+            operators: Vec::new(),
+            house,
+            twist: make.twist,
+            processes: 0,
+            check: Checker::default(),
+            trace: traced.then(Vec::new),
+            calls: 0,
+        };
+        world.start_operator();
+        world
+    }
+
+    pub fn server(&self) -> MutexGuard<'_, Server> {
+        lock(&self.server)
+    }
+
+    pub fn now(&self) -> Timestamp {
+        lock(&self.house.clock).wall
+    }
+
+    pub fn calls(&self) -> usize {
+        self.calls
+    }
+
+    /// The lines so far.
+    pub fn trace(&self) -> &[String] {
+        self.trace.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
+        let since = self.now().duration_since(dawn());
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>9.3} {}", since.as_secs_f64(), line()));
+        }
+    }
+
+    /// Looks at what has just happened.
+    pub(crate) fn witness(&mut self) {
+        let changes = self.server().take_changes();
+        for (by, change) in changes {
+            if self.trace.is_some() {
+                self.tell(|| format!("    {by:?}: {}", crate::check::told(&change)));
+            }
+            let server = self.server.clone();
+            let complaint = self.check.note(&lock(&server), by, &change);
+            if let Err(complaint) = complaint {
+                self.fail(&complaint);
+            }
+        }
+    }
+
+    /// The history ends here: a rule is broken.
+    pub(crate) fn fail(&mut self, complaint: &str) -> ! {
+        self.tell(|| format!("BROKEN: {complaint}"));
+        for line in self.trace() {
+            eprintln!("{line}");
+        }
+        panic!("{complaint}");
+    }
+
+    // Operators.
+
+    pub fn start_operator(&mut self) {
+        self.processes += 1;
+        let actor = Actor::Operator(self.processes);
+        self.tell(|| format!("{actor:?} starts"));
+        let gate = Arc::new(Mutex::new(Gate::default()));
+        let port = SimPort { server: self.server.clone(), gate, actor, twist: self.twist };
+        self.operators.push(Operator::start(self.house.clone(), port));
+    }
+
+    /// This operator dies, whatever it is doing.
+    pub fn kill_operator(&mut self, index: usize) {
+        self.tell(|| format!("operator at {index} dies"));
+        self.operators.remove(index);
+    }
+
+    /// It dies, and another takes its place.
+    pub fn replace_operator(&mut self, index: usize) {
+        self.kill_operator(index);
+        self.start_operator();
+    }
+
+    /// Lets one call of an operator through.
+    pub(crate) fn let_through(&mut self, operator: usize, index: usize, fate: Fate) {
+        self.calls += 1;
+        let what = self.operators[operator].let_through(index, fate);
+        self.tell(|| match fate {
+            Fate::Served => format!("  {what}"),
+            fate => format!("  {what}: {fate:?}"),
+        });
+        self.witness();
+    }
+
+    /// Begins a look, if somebody's turn has come.
+    pub(crate) fn begin(&mut self, operator: usize) -> bool {
+        let Some(key) = self.operators[operator].begin() else { return false };
+        self.tell(|| format!("looks at {key}"));
+        self.witness();
+        true
+    }
+
+    pub(crate) fn deliver(&mut self, operator: usize, kind: Watched) -> bool {
+        self.operators[operator].deliver(kind)
+    }
+
+    /// Everything that operators can do without the time passing. All events are delivered.
+    pub fn settle(&mut self) {
+        self.settle_with(&mut |_, _| Some(Fate::Served));
+    }
+
+    /// The same, with the fate of every call as told; none means that the operator dies before it.
+    pub fn settle_with(&mut self, fates: Fates<'_>) {
+        for _ in 0..ROUNDS {
+            if !self.round(fates, |_, _| true) {
+                return;
+            }
+        }
+        self.fail("no rest");
+    }
+
+    /// One round of every operator: deliver what may be delivered, look, write. Says whether anything happened.
+    pub(crate) fn round(&mut self, fates: Fates<'_>, mut may_deliver: impl FnMut(&World, Watched) -> bool) -> bool {
+        let mut busy = false;
+        let mut operator = 0;
+        while operator < self.operators.len() {
+            for kind in Watched::ALL {
+                while self.operators[operator].behind(kind) > 0 && may_deliver(self, kind) {
+                    self.deliver(operator, kind);
+                    busy = true;
+                }
+            }
+            if self.begin(operator) {
+                busy = true;
+            }
+            if self.operators[operator].waiting() > 0 {
+                busy = true;
+                let what = self.operators[operator].first_waiting();
+                match fates(self.calls + 1, &what) {
+                    Some(fate) => self.let_through(operator, 0, fate),
+                    None => {
+                        self.replace_operator(operator);
+                        continue;
+                    }
+                }
+            }
+            operator += 1;
+        }
+        busy
+    }
+
+    /// When the next timer of an operator is due.
+    fn next_timer(&self) -> Option<Instant> {
+        let now = lock(&self.house.clock).instant;
+        self.operators.iter().filter_map(|operator| operator.next).min().map(|at| at.max(now))
+    }
+
+    /// Time passes, and nobody does anything meanwhile.
+    pub fn skip(&mut self, time: Duration) {
+        let mut clock = lock(&self.house.clock);
+        clock.instant += time;
+        clock.wall += SignedDuration::try_from(time).unwrap_or_default();
+        let now = clock.wall;
+        drop(clock);
+        self.server().now = now;
+    }
+
+    /// Time passes, and whoever waits for a moment gets it.
+    pub fn pass(&mut self, time: Duration) {
+        self.pass_with(time, &mut |_, _| Some(Fate::Served));
+    }
+
+    pub fn pass_with(&mut self, time: Duration, fates: Fates<'_>) {
+        let end = lock(&self.house.clock).instant + time;
+        for _ in 0..ROUNDS {
+            self.settle_with(fates);
+            let now = lock(&self.house.clock).instant;
+            match self.next_timer().filter(|at| *at <= end) {
+                Some(at) => self.skip(at - now),
+                None => {
+                    self.skip(end - now);
+                    return self.settle_with(fates);
+                }
+            }
+        }
+        self.fail("time does not pass: a busy loop");
+    }
+
+    /// Goes on until nothing happens any more, however long that takes. Pods that were told to go do go.
+    pub fn run_out(&mut self) {
+        for _ in 0..ROUNDS {
+            self.settle();
+            if self.release() {
+                continue;
+            }
+            let now = lock(&self.house.clock).instant;
+            match self.next_timer() {
+                Some(at) => self.skip(at - now),
+                None => return,
+            }
+        }
+        self.fail("never comes to rest");
+    }
+
+    /// When nothing changes, nothing is written, however often the operators look.
+    pub fn expect_quiet(&mut self) {
+        let version = self.server().version();
+        let keys: Vec<JobKey> = self.server().jobs().filter_map(|job| key(job)).collect();
+        for operator in &mut self.operators {
+            for key in &keys {
+                operator.turns.add(key.clone());
+            }
+        }
+        self.settle();
+        if self.server().version() != version {
+            self.fail("something is written although nothing has changed");
+        }
+    }
+
+    // What users and the cluster do.
+
+    pub fn submit(&mut self, name: &str, spec: TrainingJobSpec) {
+        self.tell(|| format!("user submits {name}"));
+        self.server().submit(name, spec);
+        self.witness();
+    }
+
+    pub fn edit(&mut self, name: &str, change: impl FnOnce(&mut TrainingJobSpec)) {
+        self.tell(|| format!("user edits {name}"));
+        self.server().edit(name, change);
+        self.witness();
+    }
+
+    /// `kubectl delete`, without waiting.
+    pub fn delete_job(&mut self, name: &str) {
+        self.tell(|| format!("user deletes {name}"));
+        // A job that is gone already is gone.
+        let _gone = self.server().delete_job(Actor::User, name, None);
+        self.witness();
+    }
+
+    pub fn remove_status(&mut self, name: &str) {
+        self.tell(|| format!("user removes the status of {name}"));
+        self.server().remove_status(name);
+        self.check.forget_status(name);
+        self.witness();
+    }
+
+    pub fn set_quota(&mut self, pods: Option<usize>) {
+        self.tell(|| format!("quota: {pods:?}"));
+        self.server().quota = pods;
+    }
+
+    /// Somebody else's object under this name.
+    pub fn plant(&mut self, kind: TargetKind, name: &str, value: Value) {
+        self.tell(|| format!("user makes {} {name}", kind.as_str()));
+        self.server().plant(Actor::User, kind, name, value);
+        self.witness();
+    }
+
+    pub fn remove(&mut self, kind: TargetKind, name: &str) {
+        self.tell(|| format!("user deletes {} {name}", kind.as_str()));
+        self.server().remove(Actor::User, kind, name, None);
+        self.witness();
+    }
+
+    pub fn change(&mut self, kind: TargetKind, name: &str, change: impl FnOnce(&mut Value)) {
+        self.tell(|| format!("user changes {} {name}", kind.as_str()));
+        self.server().change(Actor::User, kind, name, change);
+        self.witness();
+    }
+
+    /// The garbage collector runs.
+    pub fn collect(&mut self) {
+        self.server().collect();
+        self.witness();
+    }
+
+    /// Names of all pods.
+    pub fn pod_names(&self) -> Vec<String> {
+        self.server().all(TargetKind::Pod).keys().cloned().collect()
+    }
+
+    fn pod(&mut self, name: &str, why: &str, change: impl FnOnce(&mut Value)) {
+        self.tell(|| format!("cluster: {name} {why}"));
+        self.server().change(Actor::Cluster, TargetKind::Pod, name, change);
+        self.witness();
+    }
+
+    fn has_ended(&self, name: &str) -> bool {
+        self.server().all(TargetKind::Pod).get(name).is_none_or(crate::server::Child::has_ended)
+    }
+
+    /// The pod is on a node of its own and its containers run.
+    pub fn run(&mut self, name: &str) {
+        if self.has_ended(name) {
+            return;
+        }
+        let now = self.now();
+        self.pod(name, "runs", |pod| {
+            if pod["spec"].get("nodeName").is_none() {
+                pod["spec"]["nodeName"] = format!("node-{name}").into();
+            }
+            pod["status"] = json!({
+                "phase": "Running",
+                "containerStatuses": [{"name": names::CONTAINER, "state": {"running": {"startedAt": now.to_string()}}}],
+            });
+        });
+    }
+
+    pub fn run_all(&mut self) {
+        for pod in self.pod_names() {
+            self.run(&pod);
+        }
+    }
+
+    fn end(&mut self, name: &str, why: &str, code: i32, reason: &str, disruption: Option<&str>) {
+        if self.has_ended(name) {
+            return;
+        }
+        let now = Timestamp::from_second(self.now().as_second()).unwrap_or_default();
+        let phase = if code == 0 { "Succeeded" } else { "Failed" };
+        self.pod(name, why, |pod| {
+            if pod["spec"].get("nodeName").is_none() {
+                pod["spec"]["nodeName"] = format!("node-{name}").into();
+            }
+            pod["status"] = json!({
+                "phase": phase,
+                "containerStatuses": [{"name": names::CONTAINER, "state": {"terminated": {
+                    "exitCode": code, "reason": reason, "finishedAt": now.to_string(),
+                }}}],
+            });
+            if let Some(reason) = disruption {
+                pod["status"]["conditions"] =
+                    json!([{"type": "DisruptionTarget", "status": "True", "reason": reason}]);
+            }
+        });
+    }
+
+    pub fn succeed(&mut self, name: &str) {
+        self.end(name, "succeeds", 0, "Completed", None);
+    }
+
+    pub fn succeed_all(&mut self) {
+        for pod in self.pod_names() {
+            self.succeed(&pod);
+        }
+    }
+
+    pub fn fail_pod(&mut self, name: &str, code: i32) {
+        self.end(name, &format!("fails with {code}"), code, "Error", None);
+    }
+
+    pub fn evict(&mut self, name: &str) {
+        self.end(name, "is evicted", 137, "Error", Some("EvictionByEvictionAPI"));
+    }
+
+    pub fn cannot_be_placed(&mut self, name: &str) {
+        let pending = self.server().all(TargetKind::Pod).get(name).is_some_and(|pod| pod.node().is_none());
+        if pending && !self.has_ended(name) {
+            self.pod(name, "cannot be placed", |pod| {
+                pod["status"]["conditions"] = json!([{
+                    "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                    "message": "0/3 nodes are available",
+                }]);
+            });
+        }
+    }
+
+    /// The node of this pod is gone: the pod is marked, and only force can remove it, or the node's removal.
+    pub fn lose_node(&mut self, name: &str) {
+        let placed = self.server().all(TargetKind::Pod).get(name).is_some_and(|pod| pod.node().is_some());
+        if !placed || self.has_ended(name) {
+            return;
+        }
+        self.pod(name, "loses its node", |pod| {
+            pod["status"]["conditions"] = json!([{
+                "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
+            }]);
+        });
+        self.server().remove(Actor::Cluster, TargetKind::Pod, name, None);
+        self.witness();
+    }
+
+    /// A pod is gone without a trace.
+    pub fn lose_pod(&mut self, name: &str) {
+        self.tell(|| format!("cluster: {name} is gone"));
+        self.server().remove(Actor::Cluster, TargetKind::Pod, name, Some(0));
+        self.witness();
+    }
+
+    /// Pods that are marked for deletion are gone now. Says whether there were any.
+    pub fn release(&mut self) -> bool {
+        let going: Vec<String> = {
+            let server = self.server();
+            server.pods().filter(|pod| pod.is_deleting()).map(|pod| pod.name().to_owned()).collect()
+        };
+        for name in &going {
+            self.lose_pod(name);
+        }
+        !going.is_empty()
+    }
+
+    // What one sees.
+
+    pub fn status(&self, name: &str) -> Option<TrainingJobStatus> {
+        self.server().job(name)?.status.clone()
+    }
+
+    pub fn state(&self, name: &str) -> Option<State> {
+        self.server().job(name)?.status.as_ref()?.state
+    }
+
+    pub fn exists(&self, name: &str) -> bool {
+        self.server().job(name).is_some()
+    }
+}
+
+pub(crate) fn key(job: &TrainingJob) -> Option<JobKey> {
+    Some(JobKey::new(job.metadata.namespace.as_deref()?, job.metadata.name.as_deref()?))
+}
