@@ -3,6 +3,7 @@
 //! is on the cluster's own network instead, where pods reach it, and a name server beside it.
 
 mod flags;
+mod real;
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -12,19 +13,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, GetParams, ObjectMeta, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::image::Archive;
-use crate::nodes::{Addresses, NAME_SERVER_READY, Network, Site, requirements};
+use crate::nodes::{Addresses, Network, Nodes, Site, requirements};
 use crate::pki::Pki;
 use crate::process::{Component, Port, Workspace, argv, write_private};
 use crate::volumes::Volumes;
-use crate::{Binaries, Error, HollowNodes, Kubectl, Node, RootFs, Script};
+use crate::{Binaries, Error, HollowNodes, Kubectl, Node, Script};
 
 /// How often readiness is looked at, and for how long: a loaded machine gets its time.
 const POLL: Duration = Duration::from_millis(25);
@@ -127,7 +125,7 @@ impl Builder {
 #[derive(Debug)]
 pub struct TestCluster {
     // Dropped in this order: the clients of the API server, then it, then what it stores in.
-    nodes: Vec<Node>,
+    nodes: Nodes,
     name_server: Option<Component>,
     scheduler: Option<Component>,
     manager: Option<Component>,
@@ -183,56 +181,8 @@ impl TestCluster {
             .into_iter()
             .flatten()
             .map(|component| (component.name(), component.pid()))
-            .chain(self.nodes.iter().filter_map(|node| Some(("node", node.pid()?))))
+            .chain(self.nodes().iter().filter_map(|node| Some(("node", node.pid()?))))
             .collect()
-    }
-
-    /// The real nodes.
-    pub fn nodes(&self) -> &[Node] {
-        &self.nodes
-    }
-
-    /// The real node `node-N`. Panics when the cluster has no such node.
-    pub fn node(&self, number: usize) -> &Node {
-        &self.nodes[number]
-    }
-
-    /// Gives every real node that is on an image, which pods can then use by that name. Making it
-    /// takes time when its packages are not in the cache yet (progress goes to standard error).
-    pub async fn image(&self, name: &str, root: &RootFs) -> Result<(), Error> {
-        let (name, root) = (name.to_owned(), root.clone());
-        let make = move || Archive::make(&name, &root, &mut |line| eprintln!("{line}"));
-        let archive = tokio::task::spawn_blocking(make)
-            .await
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-        let archive = Arc::new(archive);
-        let on = self.nodes.iter().filter(|node| node.pid().is_some());
-        futures::future::try_join_all(on.map(|node| node.load(Arc::clone(&archive)))).await?;
-        Ok(())
-    }
-
-    /// `kill -9` to the first process of a running container on a real node.
-    pub async fn kill_container(&self, namespace: &str, pod: &str, container: &str) -> Result<(), Error> {
-        let absent = || Error::NoSuchContainer {
-            namespace: namespace.to_owned(),
-            pod: pod.to_owned(),
-            container: container.to_owned(),
-        };
-        let pods: Api<Pod> = Api::namespaced(self.client().await?, namespace);
-        let found = pods.get(pod).await?;
-        let node = found.spec.and_then(|spec| spec.node_name).unwrap_or_default();
-        let node = self.nodes.iter().find(|candidate| candidate.name() == node).ok_or_else(absent)?;
-        let status = found.status.unwrap_or_default();
-        let id = [status.init_container_statuses, status.container_statuses]
-            .into_iter()
-            .flatten()
-            .flatten()
-            .find(|status| {
-                status.name == container && status.state.as_ref().is_some_and(|state| state.running.is_some())
-            })
-            .and_then(|status| status.container_id)
-            .ok_or_else(absent)?;
-        node.kill_container(id.trim_start_matches("containerd://")).await
     }
 
     /// A client of the administrator. Each call makes a new one, which belongs to the runtime it
@@ -324,7 +274,7 @@ impl TestCluster {
         let pki = Pki::create(dir.join("pki"), names.as_ref().map_or(&[], |names| &names[..]))?;
         let api_address = addresses.map_or(Ipv4Addr::LOCALHOST, Addresses::machine);
         let mut cluster = Self {
-            nodes: Vec::new(),
+            nodes: Nodes::default(),
             name_server: None,
             scheduler: None,
             manager: None,
@@ -358,7 +308,7 @@ impl TestCluster {
             let zones = site.name_server(&kubeconfig.to_string_lossy());
             write_private(&cluster.name_server_config(), &zones)?;
             let node = |number| Node::new(Arc::clone(&site), number, cluster.kubeconfig.clone());
-            cluster.nodes = (0..nodes).map(node).collect();
+            cluster.nodes = Nodes((0..nodes).map(node).collect());
         }
         Ok(cluster)
     }
@@ -385,67 +335,6 @@ impl TestCluster {
         }
         // The scheduler serves nothing to ask for; at least it must not have ended.
         self.components().try_for_each(Component::check)
-    }
-
-    async fn start_nodes(&mut self) -> Result<(), Error> {
-        self.allow_name_server().await?;
-        self.name_server = Some(self.run(NAME_SERVER, self.name_server_flags())?);
-        let now = jiff::Timestamp::now();
-        let start = async |node: &Node| {
-            node.boot().await?;
-            node.until_ready(now).await
-        };
-        futures::future::try_join_all(self.nodes.iter().map(start)).await?;
-        let address = self.address();
-        self.wait(NAME_SERVER, "readiness", || async move {
-            // It answers with its status and closes; nothing else is of interest.
-            let answer = ask(address, NAME_SERVER_READY).await.unwrap_or_default();
-            Ok(answer.starts_with("HTTP/1.0 200") || answer.starts_with("HTTP/1.1 200"))
-        })
-        .await
-    }
-
-    /// What the name server reads.
-    async fn allow_name_server(&self) -> Result<(), Error> {
-        let client = self.client().await?;
-        let metadata = ObjectMeta { name: Some(NAME_SERVER.into()), ..ObjectMeta::default() };
-        let rule = |group: &str, resources: &[&str]| PolicyRule {
-            api_groups: Some(vec![group.into()]),
-            resources: Some(resources.iter().map(|name| (*name).to_owned()).collect()),
-            verbs: vec!["list".into(), "watch".into()],
-            ..PolicyRule::default()
-        };
-        let role = ClusterRole {
-            metadata: metadata.clone(),
-            rules: Some(vec![
-                rule("", &["services", "pods", "namespaces"]),
-                rule("discovery.k8s.io", &["endpointslices"]),
-            ]),
-            ..ClusterRole::default()
-        };
-        let group = "rbac.authorization.k8s.io".to_owned();
-        let user = Subject {
-            api_group: Some(group.clone()),
-            kind: "User".into(),
-            name: NAME_SERVER.into(),
-            namespace: None,
-        };
-        let binding = ClusterRoleBinding {
-            metadata,
-            role_ref: RoleRef {
-                api_group: Some(group),
-                kind: "ClusterRole".into(),
-                name: NAME_SERVER.into(),
-            },
-            subjects: Some(vec![user]),
-        };
-        Api::all(client.clone()).create(&PostParams::default(), &role).await?;
-        Api::all(client).create(&PostParams::default(), &binding).await?;
-        Ok(())
-    }
-
-    fn name_server_config(&self) -> PathBuf {
-        self.dir().join("name-server.conf")
     }
 
     async fn wait_for_api_server(&mut self) -> Result<(), Error> {
@@ -516,11 +405,11 @@ impl TestCluster {
 
     /// Ends everything but leaves the logs, which the error is about.
     fn abandon(mut self) {
-        self.nodes.iter().for_each(Node::kill);
+        self.nodes.kill();
         for component in self.components() {
             component.kill();
         }
-        for node in &self.nodes {
+        for node in self.nodes() {
             let _ = std::fs::remove_dir_all(self.dir().join(node.name()));
         }
         for part in ["etcd", "pki", "tmp", "kubectl-cache"] {
@@ -557,15 +446,6 @@ fn make_dir(wanted: Option<&Path>) -> Result<PathBuf, Error> {
 pub(crate) async fn read_config(kubeconfig: &Path) -> Result<Config, Error> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     Ok(Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?)
-}
-
-/// What a server says to a plain HTTP request.
-async fn ask(address: Ipv4Addr, port: u16) -> std::io::Result<String> {
-    let mut stream = tokio::net::TcpStream::connect((address, port)).await?;
-    stream.write_all(b"GET /ready HTTP/1.0\r\n\r\n").await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer)
 }
 
 async fn ready(client: &Client) -> Result<bool, kube::Error> {

@@ -111,6 +111,27 @@ pub struct Node {
     kubeconfig: PathBuf,
 }
 
+/// The nodes of a cluster. They end together: the kernel writes a container's files to the disk
+/// before it lets go of them, which takes a second or two.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes(pub(crate) Vec<Node>);
+
+impl Nodes {
+    pub(crate) fn kill(&self) {
+        std::thread::scope(|scope| {
+            for node in &self.0 {
+                scope.spawn(|| node.kill());
+            }
+        });
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
 /// What runs while a node is on.
 #[derive(Debug)]
 struct Machine {
@@ -209,7 +230,7 @@ impl Node {
             match machine.as_mut() {
                 None => *machine = Some(Machine::start(site, number)?),
                 Some(on) if on.kubelet.is_none() => {
-                    on.kubelet = Some(on.site.start_kubelet(number, &on.init)?)
+                    on.kubelet = Some(on.site.start_kubelet(number, &on.init)?);
                 }
                 Some(_) => {}
             }

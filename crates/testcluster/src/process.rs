@@ -30,7 +30,7 @@ exec 3<&- "$@"
 /// may still write while its directory goes: try for a while.
 const JANITOR: &str = r#"
 read -r _ && exit
-for _ in 1 2 3 4 5 6 7 8 9 10; do
+for _ in $(seq 50); do
     sleep 0.2
     rm -rf -- "$1" && [ ! -e "$1" ] && exit
 done
