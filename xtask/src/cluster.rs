@@ -1,4 +1,4 @@
-//! `cargo xtask cluster`: a test cluster with hollow nodes that stays until it is told to end.
+//! `cargo xtask cluster`: a test cluster with hollow or real nodes that stays until it is told to end.
 //!
 //! `up` starts this program again in the background (`serve`), which owns the cluster; everything
 //! in it ends with that process. `target/cluster/state` names the processes with their start times,
@@ -16,12 +16,18 @@ use clap::Subcommand;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
-use trainyard_testcluster::{Binaries, Script, TestCluster};
+use trainyard_testcluster::{Binaries, RootFs, Script, TestCluster};
+
+use crate::test::cargo;
 
 /// How long a pod runs unless it says otherwise.
 const RUN_FOR: Duration = Duration::from_secs(20);
 const RUN_FOR_ANNOTATION: &str = "trainyard.test/run-for";
 const EXIT_CODE_ANNOTATION: &str = "trainyard.test/exit-code";
+
+/// The images that real nodes have.
+const PYTHON_IMAGE: &str = "trainyard.test/python:1";
+const TORCH_IMAGE: &str = "trainyard.test/torch:1";
 
 const POLL: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -37,7 +43,8 @@ enum Action {
     /// Start a cluster whose pods run for 20 s and succeed, without running anything
     ///
     /// Pods may say otherwise with the annotations `trainyard.test/run-for: 5s` and
-    /// `trainyard.test/exit-code: "1"`. The first time this builds Kubernetes, which takes minutes.
+    /// `trainyard.test/exit-code: "1"`. With `--nodes`, pods run real containers instead. The first time this
+    /// builds Kubernetes, which takes minutes.
     Up(Size),
     /// End the cluster that `up` started
     Down,
@@ -48,12 +55,61 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct Size {
-    /// How many nodes
-    #[arg(long, default_value_t = 4)]
+    /// How many real nodes, which run containers: as root, on Debian
+    ///
+    /// They have the image `trainyard.test/python:1`: Python 3 and the `trainyard` binary.
+    #[arg(long, default_value_t = 0)]
     nodes: usize,
-    /// How many GPUs each node claims to have
+    /// Give real nodes the image `trainyard.test/torch:1` too, with PyTorch: minutes the first time
+    #[arg(long, requires = "nodes")]
+    torch: bool,
+    /// How many hollow nodes (default: 4, or none beside real ones)
+    #[arg(long)]
+    hollow: Option<usize>,
+    /// How many GPUs each hollow node claims to have
     #[arg(long, default_value_t = 8)]
     gpus: usize,
+}
+
+impl Size {
+    fn hollow(&self) -> usize {
+        self.hollow.unwrap_or(if self.nodes == 0 { 4 } else { 0 })
+    }
+
+    /// The same on a command line.
+    fn flags(&self) -> Vec<String> {
+        let Self { nodes, torch, hollow: _, gpus } = self;
+        let hollow = self.hollow();
+        let mut flags =
+            vec![format!("--nodes={nodes}"), format!("--hollow={hollow}"), format!("--gpus={gpus}")];
+        flags.extend(torch.then(|| "--torch".to_owned()));
+        flags
+    }
+
+    /// Such as `2 real nodes and 4 hollow nodes of 8 GPUs`.
+    fn describe(&self) -> String {
+        let hollow = format!("{} hollow nodes of {} GPUs", self.hollow(), self.gpus);
+        match (self.nodes, self.hollow()) {
+            (0, _) => hollow,
+            (real, 0) => format!("{real} real nodes"),
+            (real, _) => format!("{real} real nodes and {hollow}"),
+        }
+    }
+
+    /// The images of real nodes, by name. `trainyard` is the binary.
+    fn images(&self, trainyard: &Path) -> Vec<(&'static str, RootFs)> {
+        let mut images = Vec::new();
+        if self.nodes > 0 {
+            images.push((PYTHON_IMAGE, RootFs::python()));
+        }
+        if self.torch {
+            images.push((TORCH_IMAGE, RootFs::torch()));
+        }
+        images
+            .into_iter()
+            .map(|(name, root)| (name, root.file(trainyard, "/usr/local/bin/trainyard")))
+            .collect()
+    }
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -65,7 +121,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Where the cluster is.
+/// Where the cluster is: a directory in Cargo's target directory.
 struct Place(PathBuf);
 
 impl Place {
@@ -78,6 +134,10 @@ impl Place {
     /// The cluster's own directory, which comes and goes with it.
     fn cluster(&self) -> PathBuf {
         self.0.join("run")
+    }
+
+    fn trainyard(&self) -> PathBuf {
+        self.0.with_file_name("debug").join("trainyard")
     }
 
     fn kubeconfig(&self) -> PathBuf {
@@ -199,12 +259,13 @@ fn up(place: &Place, size: &Size) -> anyhow::Result<()> {
     // One that was interrupted while it came up, or files of one that was killed.
     end(place)?;
 
-    let binaries = Binaries::ensure(&mut |line| eprintln!("{line}"))?;
+    let binaries = prepare(place, size)?;
     let log =
         File::create(place.log()).with_context(|| format!("cannot create {}", place.log().display()))?;
     let start = Instant::now();
     let mut server = Command::new(std::env::current_exe()?)
-        .args(["cluster", "serve", "--nodes", &size.nodes.to_string(), "--gpus", &size.gpus.to_string()])
+        .args(["cluster", "serve"])
+        .args(size.flags())
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
@@ -222,14 +283,34 @@ fn up(place: &Place, size: &Size) -> anyhow::Result<()> {
         std::thread::sleep(POLL);
     }
     eprintln!(
-        "a cluster with {} hollow nodes of {} GPUs is up after {:.1} s; `cargo xtask cluster down` ends it",
-        size.nodes,
-        size.gpus,
+        "a cluster with {} is up after {:.1} s; `cargo xtask cluster down` ends it",
+        size.describe(),
         start.elapsed().as_secs_f32()
     );
     eprintln!("its kubectl is {}", binaries.path("kubectl").display());
+    for (name, _) in size.images(&place.trainyard()) {
+        eprintln!("its nodes have the image {name}");
+    }
     announce(place);
     Ok(())
+}
+
+/// Makes what takes long the first time, where its progress can be seen.
+fn prepare(place: &Place, size: &Size) -> anyhow::Result<Binaries> {
+    let progress = &mut |line: &str| eprintln!("{line}");
+    if size.nodes == 0 {
+        return Ok(Binaries::ensure(progress)?);
+    }
+    let binaries = Binaries::ensure_for_nodes(progress)?;
+    let status =
+        cargo(&["build", "--quiet", "--package", "trainyard"]).status().context("cannot run cargo")?;
+    if !status.success() {
+        bail!("trainyard could not be built ({status})");
+    }
+    for (_, root) in size.images(&place.trainyard()) {
+        root.ensure(progress)?;
+    }
+    Ok(binaries)
 }
 
 /// For `eval "$(cargo xtask cluster up)"`.
@@ -256,7 +337,8 @@ fn end(place: &Place) -> anyhow::Result<bool> {
     // the case that something is badly wrong.
     let server = processes.first();
     server.inspect(|server| server.signal(Signal::SIGTERM));
-    if !within(Duration::from_secs(10), || alive().next().is_none()) {
+    // Real nodes write their containers' files to the disk before they are gone.
+    if !within(Duration::from_mins(1), || alive().next().is_none()) {
         server.inspect(|server| server.signal(Signal::SIGKILL));
     }
     if !within(Duration::from_secs(5), || alive().next().is_none()) {
@@ -305,11 +387,14 @@ fn serve(place: &Place, size: &Size) -> anyhow::Result<()> {
 async fn serve_until_told(place: &Place, size: &Size, me: Process) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let start = async {
-        let cluster = TestCluster::builder().dir(place.cluster()).start().await?;
+        let cluster = TestCluster::builder().dir(place.cluster()).real_nodes(size.nodes).start().await?;
+        for (name, root) in size.images(&place.trainyard()) {
+            cluster.image(name, &root).await?;
+        }
         let gpus = size.gpus.to_string();
         let capacity: &[(&str, &str)] = if size.gpus == 0 { &[] } else { &[("nvidia.com/gpu", &gpus)] };
         let nodes = cluster
-            .hollow_nodes(size.nodes, capacity, |pod| {
+            .hollow_nodes(size.hollow(), capacity, |pod| {
                 let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
                 script(pod.metadata.annotations.as_ref(), policy)
             })
@@ -379,6 +464,17 @@ mod tests {
         assert_eq!(script(Some(&short), Some("Always")), Script::exit(Duration::from_secs(5), 3));
         let wrong = annotations(&[(RUN_FOR_ANNOTATION, "a while")]);
         assert_eq!(script(Some(&wrong), Some("Never")), Script::exit(RUN_FOR, 0));
+    }
+
+    #[test]
+    fn hollow_nodes_are_for_those_who_ask_for_no_real_ones() {
+        let size = |nodes, hollow| Size { nodes, torch: false, hollow, gpus: 8 };
+        assert_eq!(size(0, None).describe(), "4 hollow nodes of 8 GPUs");
+        assert_eq!(size(2, None).describe(), "2 real nodes");
+        assert_eq!(size(2, Some(1)).describe(), "2 real nodes and 1 hollow nodes of 8 GPUs");
+        assert_eq!(size(2, None).flags(), ["--nodes=2", "--hollow=0", "--gpus=8"]);
+        assert_eq!(size(2, None).images(Path::new("/t")).len(), 1);
+        assert!(size(0, None).images(Path::new("/t")).is_empty());
     }
 
     #[test]

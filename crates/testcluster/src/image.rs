@@ -90,7 +90,9 @@ impl RootFs {
         let how = if self.installed { "installed" } else { "unpacked" };
         let stem = cache.join(format!("{release}-{how}-{}", self.packages.join("+")));
         let file = |ending: &str| PathBuf::from(format!("{}.{ending}", stem.display()));
-        let recipe = format!("{release} {how} {}\n{FINISH}", self.packages.join(" "));
+        // What it is made by. A change there makes it again.
+        let mut bootstrap = self.bootstrap(&release);
+        let recipe = bootstrap.get_args().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join("\n");
         let cached = || -> Option<Layer> {
             let made_from = std::fs::read_to_string(file("recipe")).ok()?;
             let digest = std::fs::read_to_string(file("sha256")).ok()?;
@@ -108,7 +110,7 @@ impl RootFs {
         let start = Instant::now();
         // The recipe is written last: a layer without one is not whole.
         let _ = std::fs::remove_file(file("recipe"));
-        command::run(&mut self.bootstrap(&release, &file("tar")))?;
+        command::run(bootstrap.arg(file("tar")))?;
         let layer = Layer::new(file("tar"))?;
         write(&file("sha256"), &layer.digest)?;
         write(&file("recipe"), &recipe)?;
@@ -116,7 +118,8 @@ impl RootFs {
         Ok(layer)
     }
 
-    fn bootstrap(&self, release: &str, output: &Path) -> Command {
+    /// The command that makes the layer; the file that it goes to comes last.
+    fn bootstrap(&self, release: &str) -> Command {
         let mut command = Command::new("mmdebstrap");
         let (variant, hook) =
             if self.installed { ("essential", "customize") } else { ("extract", "extract") };
@@ -126,8 +129,7 @@ impl RootFs {
             .arg(format!("--include=busybox-static,{}", self.packages.join(",")))
             .args(LEFT_OUT.map(|part| format!("--dpkgopt=path-exclude=/usr/share/{part}/*")))
             .arg(format!("--{hook}-hook={FINISH}"))
-            .arg(release)
-            .arg(output);
+            .arg(release);
         command
     }
 }

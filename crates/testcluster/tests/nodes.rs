@@ -206,6 +206,41 @@ async fn images_carry_files_of_this_machine() {
     assert!(matches!(refused, Err(Error::Image { .. })), "{refused:?}");
 }
 
+/// One sum over both nodes, with the real thing.
+#[tokio::test]
+#[ignore = "makes an image of more than 1 GB the first time, which takes minutes"]
+async fn torch_adds_up_across_nodes() {
+    if !nodes_enabled() {
+        return;
+    }
+    let cluster = shared().await;
+    let started = Instant::now();
+    cluster.image("test/torch:1", &RootFs::torch()).await.unwrap();
+    println!("image with torch on all nodes: {:?}", started.elapsed());
+    apply(
+        cluster,
+        "apiVersion: v1\nkind: Service\nmetadata: {name: sum}\n\
+         spec: {clusterIP: None, publishNotReadyAddresses: true, selector: {job: sum}}\n",
+    )
+    .await;
+    let program = "import torch, torch.distributed as d; d.init_process_group('gloo'); \
+                   x = torch.tensor([d.get_rank() + 1.0]); d.all_reduce(x); print('sum', x.item())";
+    for rank in [0, 1] {
+        let script = format!(
+            "export MASTER_ADDR=sum-0.sum MASTER_PORT=29500 WORLD_SIZE=2 RANK={rank}\n\
+             until python3 -c 'import socket; socket.gethostbyname(\"sum-0.sum\")'; do :; done\nexec python3 -c \"{program}\""
+        );
+        let more = format!("  hostname: sum-{rank}\n  subdomain: sum\n");
+        let manifest = pod(&format!("sum-{rank}"), rank, &script, &more).replace(IMAGE, "test/torch:1");
+        apply(cluster, &manifest.replace("labels: {", "labels: {job: sum, ")).await;
+    }
+    for rank in [0, 1] {
+        see(cluster, &format!("pod sum-{rank}"), "{.status.phase}", "Succeeded").await;
+        let log = cluster.kubectl().run(&["logs", &format!("sum-{rank}")]).await.unwrap().expect("logs");
+        assert!(log.contains("sum 3.0"), "{log}");
+    }
+}
+
 #[tokio::test]
 async fn nodes_can_be_lost_and_come_back_and_nothing_is_left() {
     if !nodes_enabled() {

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::{Error, command};
+use crate::{Error, binaries, command};
 
 /// A program (or a file) that is used, and the Debian package that has it.
 const NEEDED: [(&str, &str); 8] = [
@@ -26,22 +26,33 @@ pub(crate) fn ensure(progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
     if !nix::unistd::geteuid().is_root() {
         return Err(Error::NeedsRoot);
     }
-    let missing = missing();
-    if missing.is_empty() {
+    if missing().is_empty() {
         return Ok(());
     }
-    if find("apt-get").is_none() {
-        return Err(Error::MissingPackages(missing.join(" ")));
+    let cache = binaries::cache()?;
+    std::fs::create_dir_all(&cache).map_err(Error::io("create", &cache))?;
+    let _lock = binaries::lock(&cache.join("packages.lock"), "installs Debian packages", progress)?;
+    // Whoever held the lock before may have installed them.
+    let missing_before = missing();
+    if !missing_before.is_empty() && find("apt-get").is_some() {
+        install(&missing_before, progress)?;
     }
-    progress(&format!("installing the Debian packages {}", missing.join(", ")));
+    match missing() {
+        still if still.is_empty() => Ok(()),
+        still => Err(Error::MissingPackages(still.join(" "))),
+    }
+}
+
+fn install(packages: &[&str], progress: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    progress(&format!("installing the Debian packages {}", packages.join(", ")));
     let apt = |args: &[&str]| {
         let mut apt = Command::new("apt-get");
-        command::run(apt.env("DEBIAN_FRONTEND", "noninteractive").arg("--quiet").args(args))
+        // Somebody else may be installing, too.
+        apt.env("DEBIAN_FRONTEND", "noninteractive").args(["--quiet", "--option=DPkg::Lock::Timeout=300"]);
+        command::run(apt.args(args)).map(drop)
     };
     apt(&["update"])?;
-    let install = ["install", "--yes", "--no-install-recommends"];
-    apt(&[&install[..], &missing[..]].concat())?;
-    Ok(())
+    apt(&[&["install", "--yes", "--no-install-recommends"], packages].concat())
 }
 
 /// The directory with the CNI plugins.
