@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub const AGENT_CONTAINER: &str = "trainyard-agent";
 
 /// The file by which the agent says that the program may start.
-pub const AGENT_READY_FILE: &str = "/tmp/trainyard-agent-ready";
+pub const AGENT_READY_FILE: &str = "/run/trainyard/ready";
 
 /// A complete checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

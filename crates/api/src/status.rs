@@ -394,10 +394,10 @@ pub struct Attempt {
     pub error: Option<String>,
     /// The checkpoint that it was told to go on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resumed_from: Option<String>,
+    pub resumed_from: Option<Box<CheckpointStatus>>,
     /// The newest complete checkpoint when it ended, if it got past the one that it began with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reached: Option<String>,
+    pub reached: Option<Box<CheckpointStatus>>,
     /// How long its parts took, in seconds.
     #[serde(default, skip_serializing_if = "AttemptSeconds::is_empty")]
     pub seconds: AttemptSeconds,

@@ -314,6 +314,11 @@ fn policies(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
     let argument = spec.checkpoint.as_ref().and_then(|checkpoint| checkpoint.resume_arg.as_deref());
     if argument.is_some_and(|argument| !argument.contains("{path}")) {
         problems.error(path.key("checkpoint").key("resumeArg"), rules::RESUME_ARG);
+    } else if argument.is_some() && spec.image.is_some() && spec.command.is_none() && spec.args.is_none() {
+        problems.error(
+            path.key("checkpoint").key("resumeArg"),
+            "needs command or args, or it would take the place of the image's own arguments: give them, too",
+        );
     }
 }
 

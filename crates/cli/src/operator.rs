@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Pod;
 use trainyard_operator::{Config, Operator};
 use trainyard_plan::Settings;
 
@@ -97,6 +98,30 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", env = "TRAINYARD_STATUS_INTERVAL_SECONDS", default_value_t = 5.0, value_parser = seconds)]
     status_interval_seconds: f64,
 
+    /// Seconds that the workers of a broken gang get to end: without the one that failed they have nothing left to save.
+    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_SURVIVOR_GRACE_SECONDS", default_value_t = Settings::default().survivor_grace)]
+    survivor_grace_seconds: u32,
+
+    /// Seconds that a pod may stay after its time on a node that does not answer, before it is removed by force.
+    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_FORCE_DELETE_SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    force_delete_seconds: f64,
+
+    /// Seconds that pods stay on a node that does not answer, before they are started elsewhere (their toleration).
+    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_UNREACHABLE_SECONDS", default_value_t = 30)]
+    unreachable_seconds: u32,
+
+    /// A job avoids a node on which it has failed so many times; 0: never.
+    #[arg(long, value_name = "N", env = "TRAINYARD_AVOID_NODE_AFTER", default_value_t = Settings::default().node_failures)]
+    avoid_node_after: u32,
+
+    /// The same error so many times without progress in between ends a job, whatever backoffLimit allows; 0: never.
+    #[arg(long, value_name = "N", env = "TRAINYARD_SAME_FAILURE_LIMIT", default_value_t = Settings::default().same_failures)]
+    same_failure_limit: u32,
+
+    /// Image of the agent that watches the checkpoints beside rank 0, or none [default: the operator's own image].
+    #[arg(long, value_name = "IMAGE", env = "TRAINYARD_AGENT_IMAGE", value_parser = image)]
+    agent_image: Option<String>,
+
     /// How long the deletion of a job waits for its pods to be gone.
     #[arg(long, value_name = "SECONDS", env = "TRAINYARD_DELETION_PATIENCE_SECONDS", default_value_t = 300.0, value_parser = seconds)]
     deletion_patience_seconds: f64,
@@ -115,7 +140,15 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
 
 async fn serve(options: Options) -> anyhow::Result<()> {
     let client = client(&options).await?;
-    let config = config(options);
+    let mut config = config(options);
+    match config.settings.agent_image.as_deref() {
+        Some("none") => config.settings.agent_image = None,
+        Some(_) => {}
+        None => config.settings.agent_image = own_image(&client, config.own_namespace.as_deref()).await,
+    }
+    if config.settings.agent_image.is_none() {
+        tracing::info!("no agent: nobody watches checkpoints (--agent-image gives one outside of a cluster)");
+    }
     match client.apiserver_version().await {
         Ok(version) => {
             tracing::info!(version = env!("CARGO_PKG_VERSION"), kubernetes = %version.git_version, "trainyard operator");
@@ -132,6 +165,20 @@ async fn serve(options: Options) -> anyhow::Result<()> {
     }
     operator.run(stopped()).await;
     Ok(())
+}
+
+/// The image that this process runs from, if it is a pod: the agent is a mode of the same program.
+async fn own_image(client: &kube::Client, namespace: Option<&str>) -> Option<String> {
+    let namespace = namespace.filter(|_| std::env::var_os("KUBERNETES_SERVICE_HOST").is_some())?;
+    let name = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME")).ok()?;
+    let pods: kube::Api<Pod> = kube::Api::namespaced(client.clone(), namespace);
+    match pods.get(&name).await {
+        Ok(pod) => pod.spec?.containers.into_iter().next()?.image,
+        Err(error) => {
+            tracing::warn!("which image is this? pod {name}: {error}");
+            None
+        }
+    }
 }
 
 async fn client(options: &Options) -> anyhow::Result<kube::Client> {
@@ -163,7 +210,14 @@ fn config(options: Options) -> Config {
             backoff_base: SignedDuration::from_secs_f64(options.backoff_seconds),
             backoff_max: SignedDuration::from_secs_f64(options.max_backoff_seconds),
             status_interval: SignedDuration::from_secs_f64(options.status_interval_seconds),
+            survivor_grace: options.survivor_grace_seconds,
+            force_after: SignedDuration::from_secs_f64(options.force_delete_seconds),
+            unreachable_seconds: options.unreachable_seconds.into(),
+            node_failures: options.avoid_node_after,
+            same_failures: options.same_failure_limit,
+            agent_image: options.agent_image,
             deletion_patience: SignedDuration::from_secs_f64(options.deletion_patience_seconds),
+            ..Settings::default()
         },
         namespace: options.namespace,
         own_namespace: options.operator_namespace,

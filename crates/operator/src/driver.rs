@@ -176,8 +176,15 @@ impl Shared {
 
     /// How long the plan waits for the last words of a pod. Whoever reads them brings the job back earlier.
     fn last_words(self: &Arc<Self>, key: &JobKey, snapshot: &Snapshot) -> Option<Duration> {
-        let followed = self.with_memory(key, |memory| memory.following.as_mut()?.last_words(snapshot));
-        followed.flatten().or_else(|| self.follow_leader(key, snapshot).then_some(LAST_WORDS))
+        self.follow_agent(key, snapshot);
+        let followed = self.with_memory(key, |memory| {
+            let program = memory.following.as_mut().and_then(|following| following.last_words(snapshot));
+            program.or_else(|| memory.agent.as_mut()?.last_report(snapshot))
+        });
+        followed
+            .flatten()
+            .or_else(|| self.read_tails(key, snapshot))
+            .or_else(|| self.follow_leader(key, snapshot).then_some(LAST_WORDS))
     }
 
     /// Records events beside everything else.

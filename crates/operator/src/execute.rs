@@ -186,7 +186,7 @@ impl<P: Port> Run<'_, P> {
             Step::AddFinalizer => self.finalizers(true).await,
             Step::RemoveFinalizer => self.finalizers(false).await,
             Step::Create(object) => self.create(object).await,
-            Step::Delete(target) => self.delete(target).await,
+            Step::Delete { target, grace } => self.delete(target, *grace).await,
             Step::Restore(restore) => self.restore(restore).await,
             Step::DeleteJob => match self.port.delete_job(&self.reference).await {
                 Ok(()) | Err(Refusal::NotFound | Refusal::Conflict) => Done::Yes,
@@ -272,8 +272,8 @@ impl<P: Port> Run<'_, P> {
         }
     }
 
-    async fn delete(&self, target: &Target) -> Done {
-        match self.port.delete(&self.reference, target).await {
+    async fn delete(&self, target: &Target, grace: Option<u32>) -> Done {
+        match self.port.delete(&self.reference, target, grace).await {
             // Gone, or another object of that name by now: either way this one is no more.
             Err(Refusal::NotFound | Refusal::Conflict) => Done::Yes,
             Ok(()) => Done::Echo(Echo::Leaving {

@@ -83,6 +83,7 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
         if let Some(at) = self.settle_doubts(key).await {
             return Look::later(at);
         }
+        let again = self.ask_for_nodes(key).await;
         let now = (self.clock)();
         let sight = self.core().sight(key, now);
         match sight {
@@ -93,7 +94,11 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             Sight::Nothing => Look::default(),
             Sight::Clear(snapshot) => match wait(&snapshot) {
                 Some(patience) => Look::later(now.instant + patience),
-                None => self.advance(key, reports, &snapshot).await,
+                None => {
+                    let mut look = self.advance(key, reports, &snapshot).await;
+                    again.into_iter().for_each(|at| look.wake(at));
+                    look
+                }
             },
         }
     }

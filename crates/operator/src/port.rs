@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
@@ -16,7 +16,7 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use trainyard_api::{TrainingJob, names};
-use trainyard_plan::{Importance, NewObject, Target, TargetKind};
+use trainyard_plan::{Importance, NewObject, NodeState, Target, TargetKind};
 
 /// Longer than any write takes; after it, the effect is unknown and the next plan finds out.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -76,8 +76,13 @@ pub trait Port: Send + Sync {
         job: &JobRef,
         object: &NewObject,
     ) -> impl Future<Output = Result<Written, Refusal>> + Send;
-    /// Deletes this very object: the uid must match.
-    fn delete(&self, job: &JobRef, target: &Target) -> impl Future<Output = Result<(), Refusal>> + Send;
+    /// Deletes this very object: the uid must match. A pod gets so many seconds to end; without a number, its own.
+    fn delete(
+        &self,
+        job: &JobRef,
+        target: &Target,
+        grace: Option<u32>,
+    ) -> impl Future<Output = Result<(), Refusal>> + Send;
     /// JSON patch of one of our objects.
     fn patch(
         &self,
@@ -103,6 +108,8 @@ pub trait Port: Send + Sync {
         kind: TargetKind,
         name: &str,
     ) -> impl Future<Output = Result<ObjectMeta, Refusal>> + Send;
+    /// How a node is that does not remove its pods. None: nobody may tell us.
+    fn node(&self, name: &str) -> impl Future<Output = Result<Option<NodeState>, Refusal>> + Send;
 }
 
 /// The port to a real API server (or to anything else that speaks its language).
@@ -232,8 +239,9 @@ impl Port for KubePort {
         self.write("create", Request::new(url(object.kind(), &job.namespace)).create(&post(), body)).await
     }
 
-    async fn delete(&self, job: &JobRef, target: &Target) -> Result<(), Refusal> {
-        let request = Request::new(url(target.kind, &job.namespace)).delete(&target.name, &only(&target.uid));
+    async fn delete(&self, job: &JobRef, target: &Target, grace: Option<u32>) -> Result<(), Refusal> {
+        let params = DeleteParams { grace_period_seconds: grace, ..only(&target.uid) };
+        let request = Request::new(url(target.kind, &job.namespace)).delete(&target.name, &params);
         self.send("delete", request).await.map(drop)
     }
 
@@ -281,5 +289,21 @@ impl Port for KubePort {
         let object: PartialObjectMeta<Pod> = serde_json::from_str(&text)
             .map_err(|error| Refusal::Passing(format!("an answer that is no object: {error}")))?;
         Ok(object.metadata)
+    }
+
+    async fn node(&self, name: &str) -> Result<Option<NodeState>, Refusal> {
+        let request = Request::new(Node::url_path(&(), None)).get(name, &GetParams::default());
+        let text = match self.send("get", request).await {
+            Ok(text) => text,
+            Err(Refusal::NotFound) => return Ok(Some(NodeState::Gone)),
+            Err(Refusal::Forbidden(_)) => return Ok(None),
+            Err(refusal) => return Err(refusal),
+        };
+        let node: Node = serde_json::from_str(&text)
+            .map_err(|error| Refusal::Passing(format!("an answer that is no node: {error}")))?;
+        // A kubelet that says that it is not ready still answers; one of which nothing is known does not.
+        let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+        let silent = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "Unknown");
+        Ok(Some(if silent { NodeState::Unreachable } else { NodeState::Ready }))
     }
 }

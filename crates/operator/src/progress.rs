@@ -1,5 +1,5 @@
-//! How far the trainings are: the log of the pod of rank 0 of every running job is followed through the Kubernetes API,
-//! so that the same code serves a real cluster and the embedded one.
+//! How far the trainings are, and what their agents see of the checkpoints: the logs of the pod of rank 0 of every running job are
+//! followed through the Kubernetes API, so that the same code serves a real cluster and the embedded one.
 //!
 //! A source of progress only fills in `Memory::progress`; planning turns it into status. Another source (push, scrape)
 //! belongs beside this one and does the same.
@@ -13,8 +13,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;
 use tokio::sync::Semaphore;
-use trainyard_api::names;
-use trainyard_plan::{PodPhase, PodView, Snapshot, World};
+use trainyard_api::checkpoint::AGENT_CONTAINER;
+use trainyard_api::{AgentReport, names};
+use trainyard_plan::{AgentView, PodPhase, PodView, Snapshot, World};
 use trainyard_progress::{Lines, Progress, read};
 
 use crate::cache::JobKey;
@@ -32,7 +33,7 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Whoever follows the logs.
 pub(crate) struct Follower {
-    client: kube::Client,
+    pub(crate) client: kube::Client,
     streams: Arc<Semaphore>,
 }
 
@@ -52,6 +53,14 @@ impl Drop for Following {
 }
 
 impl Following {
+    /// How much longer to wait for the last words of an agent whose pod is gone: the next attempt goes on from what it saw last.
+    pub(crate) fn last_report(&mut self, snapshot: &Snapshot) -> Option<Duration> {
+        if self.task.is_finished() || snapshot.pods.iter().any(|pod| pod.uid == self.pod) {
+            return None;
+        }
+        LAST_WORDS.checked_sub(self.ended.get_or_insert_with(Instant::now).elapsed())
+    }
+
     /// How much longer to wait for the last words of a pod that has ended.
     pub(crate) fn last_words(&mut self, snapshot: &Snapshot) -> Option<Duration> {
         let pod = snapshot.pods.iter().find(|pod| pod.uid == self.pod)?;
@@ -70,6 +79,21 @@ impl Follower {
 }
 
 impl Shared {
+    /// Follows the log of the agent beside the leading pod's program, if there is one and nobody does yet.
+    pub(crate) fn follow_agent(self: &Arc<Self>, key: &JobKey, snapshot: &Snapshot) {
+        let job = &*snapshot.job;
+        let name = World::of(job).leader();
+        let newest = snapshot.own_pods().find(|pod| pod.name == name && pod.agent_started);
+        let Some(pod) = newest.filter(|_| job.spec.checkpoints_on()) else { return };
+        self.with_memory(key, |memory| {
+            if memory.agent.as_ref().is_none_or(|following| following.pod != pod.uid) {
+                let task = follow(self.clone(), key.clone(), pod.name.clone(), pod.uid.clone(), Voice::Agent);
+                memory.agent =
+                    Some(Following { pod: pod.uid.clone(), task: tokio::spawn(task), ended: None });
+            }
+        });
+    }
+
     /// Follows the log of the job's leading pod, if there is one to follow and nobody does yet. Says whether the pod has
     /// succeeded before that: then its log is read first.
     pub(crate) fn follow_leader(self: &Arc<Self>, key: &JobKey, snapshot: &Snapshot) -> bool {
@@ -79,7 +103,7 @@ impl Shared {
                 return false;
             }
             memory.progress = None;
-            let task = follow(self.clone(), key.clone(), pod.name.clone(), pod.uid.clone());
+            let task = follow(self.clone(), key.clone(), pod.name.clone(), pod.uid.clone(), Voice::Program);
             memory.following =
                 Some(Following { pod: pod.uid.clone(), task: tokio::spawn(task), ended: None });
             true
@@ -99,7 +123,25 @@ fn leader(snapshot: &Snapshot) -> Option<&PodView> {
     snapshot.own_pods().find(|pod| pod.name == name && !pod.deleting && begun(pod))
 }
 
-async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String) {
+/// Whose log is followed.
+#[derive(Clone, Copy, Debug)]
+enum Voice {
+    /// The training program.
+    Program,
+    /// The agent that watches the checkpoints.
+    Agent,
+}
+
+impl Voice {
+    fn container(self) -> &'static str {
+        match self {
+            Voice::Program => names::CONTAINER,
+            Voice::Agent => AGENT_CONTAINER,
+        }
+    }
+}
+
+async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String, voice: Voice) {
     let follower = &shared.follower;
     let Ok(_stream) = follower.streams.clone().acquire_owned().await else { return };
     let pods: Api<Pod> = Api::namespaced(follower.client.clone(), &key.namespace);
@@ -112,7 +154,7 @@ async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String) {
     loop {
         let parameters = LogParams {
             follow: true,
-            container: Some(names::CONTAINER.to_owned()),
+            container: Some(voice.container().to_owned()),
             tail_lines: last_read.is_none().then_some(TAIL_LINES),
             since_seconds: last_read.map(|at| i64::try_from(at.elapsed().as_secs()).unwrap_or(0) + 1),
             ..LogParams::default()
@@ -124,7 +166,7 @@ async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String) {
                 while let Ok(length @ 1..) = stream.read(&mut piece).await {
                     (delay, last_read) = (FIRST_DELAY, Some(Instant::now()));
                     let mut news = false;
-                    lines.push(&piece[..length], |line| news |= shared.take_line(&key, &uid, line));
+                    lines.push(&piece[..length], |line| news |= shared.take_line(&key, &uid, voice, line));
                     if news {
                         let now = Instant::now();
                         let at = told.map_or(now, |told| now.max(told + interval));
@@ -132,7 +174,7 @@ async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String) {
                         shared.queue.add_at(key.clone(), at);
                     }
                 }
-                lines.finish(|line| _ = shared.take_line(&key, &uid, line));
+                lines.finish(|line| _ = shared.take_line(&key, &uid, voice, line));
             }
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 tracing::warn!(job = %key, "no progress: {} (the operator needs get on pods/log)", status.message);
@@ -141,7 +183,7 @@ async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String) {
                 tracing::debug!(job = %key, pod = %name, "its log cannot be followed: {error}");
             }
         }
-        if !shared.still_runs(&key, &name, &uid) {
+        if !shared.still_runs(&key, &name, &uid, voice) {
             break;
         }
         tokio::time::sleep(delay).await;
@@ -152,22 +194,45 @@ async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String) {
 }
 
 impl Shared {
-    /// Reads one line. Says whether it told of progress.
-    fn take_line(&self, key: &JobKey, uid: &str, line: &str) -> bool {
-        let Some(reading) = read(line) else { return false };
-        self.with_memory(key, |memory| {
-            let current = memory.following.as_ref().is_some_and(|following| following.pod == uid);
-            if current {
-                memory.progress.get_or_insert_with(Progress::default).take(reading, Timestamp::now());
+    /// Reads one line. Says whether it told anything.
+    fn take_line(&self, key: &JobKey, uid: &str, voice: Voice, line: &str) -> bool {
+        let is_current =
+            |following: &Option<Following>| following.as_ref().is_some_and(|following| following.pod == uid);
+        let taken = match voice {
+            Voice::Program => {
+                let Some(reading) = read(line) else { return false };
+                self.with_memory(key, |memory| {
+                    let current = is_current(&memory.following);
+                    if current {
+                        memory.progress.get_or_insert_with(Progress::default).take(reading, Timestamp::now());
+                    }
+                    current
+                })
             }
-            current
-        })
-        .unwrap_or(false)
+            Voice::Agent => {
+                let Some(report) = AgentReport::of_line(line) else { return false };
+                self.with_memory(key, |memory| {
+                    let current = is_current(&memory.agent);
+                    if current {
+                        memory.report = Some(Box::new(AgentView { pod: uid.to_owned(), report }));
+                    }
+                    current
+                })
+            }
+        };
+        taken.unwrap_or(false)
     }
 
-    fn still_runs(&self, key: &JobKey, name: &str, uid: &str) -> bool {
+    fn still_runs(&self, key: &JobKey, name: &str, uid: &str, voice: Voice) -> bool {
         self.with_cache(|cache| {
-            cache.pods.named(key, name).is_some_and(|pod| pod.uid == uid && !pod.is_finished())
+            cache.pods.named(key, name).is_some_and(|pod| {
+                // An agent goes on for a moment after its program.
+                let over = match voice {
+                    Voice::Program => pod.is_finished(),
+                    Voice::Agent => pod.is_finished() && !pod.lingers,
+                };
+                pod.uid == uid && !over
+            })
         })
     }
 }

@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use serde::Deserialize;
+use trainyard_api::checkpoint::AGENT_CONTAINER;
 use trainyard_api::names;
 use trainyard_plan::{ClaimView, Exit, ObjectView, PodPhase, PodView, Waiting, fingerprint};
 
@@ -92,9 +93,14 @@ struct SlimContainerStatus {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct SlimContainerState {
+    running: Option<SlimRunning>,
     waiting: Option<SlimWaiting>,
     terminated: Option<SlimTerminated>,
 }
+
+/// That it is there says it all.
+#[derive(Clone, Debug, Default, Deserialize)]
+struct SlimRunning {}
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -163,6 +169,12 @@ impl Viewed for SlimPod {
                 (Some("Running" | "Unknown"), _) => PodPhase::Running,
                 _ => PodPhase::Pending,
             },
+            leaves_by: self.metadata.deletion_timestamp.as_ref().map(|time| time.0),
+            agent_started: self.status.init_container_statuses.iter().any(|container| {
+                let state = &container.state;
+                let begun = state.running.is_some() || state.terminated.is_some();
+                container.name == AGENT_CONTAINER && begun
+            }),
             lingers: exit.is_some() && self.status.phase.as_deref() == Some("Running"),
             node: self.spec.node_name,
             name: self.metadata.name.unwrap_or_default(),
@@ -179,8 +191,11 @@ impl SlimPod {
     fn exit(&self) -> Option<Exit> {
         let containers = &self.status.container_statuses;
         let training = containers.iter().find(|container| container.name == names::CONTAINER);
-        let failed_init = self.status.init_container_statuses.iter().filter(|container| {
-            container.state.terminated.as_ref().is_some_and(|terminated| terminated.exit_code != 0)
+        // An agent that ended badly has not failed the training.
+        let inits = self.status.init_container_statuses.iter();
+        let failed_init = inits.filter(|container| {
+            container.name != AGENT_CONTAINER
+                && container.state.terminated.as_ref().is_some_and(|terminated| terminated.exit_code != 0)
         });
         let ended = training
             .into_iter()

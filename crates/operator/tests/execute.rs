@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use trainyard_api::{State, TrainingJob, TrainingJobStatus};
 use trainyard_operator::{Echo, JobRef, NewEvent, Outcome, Port, Refusal, Written, execute, record};
 use trainyard_plan::{
-    Importance, NewObject, Notice, ObstacleKind, Plan, Settings, Snapshot, StatusWrite, Step, Target,
-    TargetKind, plan,
+    Importance, NewObject, NodeState, Notice, ObstacleKind, Plan, Settings, Snapshot, StatusWrite, Step,
+    Target, TargetKind, plan,
 };
 
 /// Records every call; answers as told, else with success and ever newer versions.
@@ -49,7 +49,7 @@ impl Port for Script {
     async fn create(&self, _: &JobRef, object: &NewObject) -> Result<Written, Refusal> {
         self.call(format!("create {} {}", object.kind().as_str(), object.name()))
     }
-    async fn delete(&self, _: &JobRef, target: &Target) -> Result<(), Refusal> {
+    async fn delete(&self, _: &JobRef, target: &Target, _: Option<u32>) -> Result<(), Refusal> {
         self.call(format!("delete {} {}", target.kind.as_str(), target.name)).map(drop)
     }
     async fn patch(&self, _: &JobRef, target: &Target, patch: &Value) -> Result<Written, Refusal> {
@@ -69,6 +69,9 @@ impl Port for Script {
     }
     async fn metadata(&self, _: &JobRef, kind: TargetKind, name: &str) -> Result<ObjectMeta, Refusal> {
         self.call(format!("metadata {} {name}", kind.as_str())).map(|_| self.found.clone())
+    }
+    async fn node(&self, name: &str) -> Result<Option<NodeState>, Refusal> {
+        self.call(format!("node {name}")).map(|_| None)
     }
 }
 
@@ -92,11 +95,10 @@ fn decision() -> Plan {
     Plan {
         status: TrainingJobStatus { state: Some(State::Restarting), ..Default::default() },
         write: StatusWrite::BeforeSteps,
-        stages: vec![vec![Step::Delete(Target {
-            kind: TargetKind::Pod,
-            name: "bert-workers-0".into(),
-            uid: "p".into(),
-        })]],
+        stages: vec![vec![Step::Delete {
+            target: Target { kind: TargetKind::Pod, name: "bert-workers-0".into(), uid: "p".into() },
+            grace: None,
+        }]],
         chores: Vec::new(),
         notices: vec![Notice {
             importance: Importance::Warning,

@@ -140,7 +140,11 @@ impl<'a> Draft<'a> {
     pub(crate) fn end_attempt(&mut self, cause: Cause, pod: Option<&PodView>, message: &str) {
         let time = self.time();
         self.status.estimated_completion = None;
+        let newest = self.status.checkpoint.clone().map(Box::new);
         if let Some(attempt) = self.open_attempt() {
+            attempt.reached = newest.filter(|newest| attempt.resumed_from.as_ref() != Some(newest));
+            let failed = pod.and_then(|pod| pod.exit.as_ref()?.at);
+            attempt.seconds.seen = failed.map(|at| time.0.duration_since(at).as_secs().max(0));
             attempt.end_time = Some(time);
             attempt.cause = Some(cause);
             attempt.message = Some(message.to_owned());
@@ -152,10 +156,19 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Deletes those of the pods that are not on their way out already.
+    /// Deletes those of the pods that are not on their way out already, with the grace that they ask for.
     pub(crate) fn delete_pods<'p>(&mut self, pods: impl IntoIterator<Item = &'p PodView>) {
-        let steps = pods.into_iter().filter(|pod| !pod.deleting).map(delete_pod).collect();
-        self.stage(steps);
+        self.delete_pods_within(pods, None);
+    }
+
+    /// The same, with so many seconds to end.
+    pub(crate) fn delete_pods_within<'p>(
+        &mut self,
+        pods: impl IntoIterator<Item = &'p PodView>,
+        grace: Option<u32>,
+    ) {
+        let pods = pods.into_iter().filter(|pod| !pod.deleting);
+        self.stage(pods.map(|pod| delete_pod(pod, grace)).collect());
     }
 
     pub(crate) fn finish(mut self) -> Plan {
@@ -188,8 +201,9 @@ impl<'a> Draft<'a> {
     }
 }
 
-pub(crate) fn delete_pod(pod: &PodView) -> Step {
-    Step::Delete(Target { kind: TargetKind::Pod, name: pod.name.clone(), uid: pod.uid.clone() })
+pub(crate) fn delete_pod(pod: &PodView, grace: Option<u32>) -> Step {
+    let target = Target { kind: TargetKind::Pod, name: pod.name.clone(), uid: pod.uid.clone() };
+    Step::Delete { target, grace }
 }
 
 /// The time after a while. Times and limits come from outside: beyond the end of time they mean "never".

@@ -74,9 +74,12 @@ pub(crate) fn hash_of(spec: &TrainingJobSpec) -> String {
         // Policies take effect at once, without a restart.
         backoff_limit: _,
         restart_policy: _,
+        failure_policy: _,
+        success_policy: _,
         suspend: _,
         active_deadline_seconds: _,
         startup_timeout_seconds: _,
+        stall_timeout_seconds: _,
         ttl_seconds_after_finished: _,
         clean_pod_policy: _,
         progress: _,

@@ -16,13 +16,15 @@ mod settings;
 mod snapshot;
 pub mod strategic;
 mod text;
+mod words;
 mod world;
 
 pub use build::fingerprint;
-pub use life::{UNREADABLE, plan};
+pub use life::{UNREADABLE, force_due, plan};
 pub use plan::{Importance, NewObject, Notice, Plan, Restore, StatusWrite, Step, Target, TargetKind};
 pub use settings::Settings;
 pub use snapshot::{
-    ClaimView, Exit, ObjectView, Obstacle, ObstacleKind, PodPhase, PodView, Snapshot, Vanished, Waiting,
+    AgentView, ClaimView, Exit, NodeState, NodeView, ObjectView, Obstacle, ObstacleKind, PodPhase, PodView,
+    Snapshot, Tail, Vanished, Waiting,
 };
 pub use world::{Member, Rank, World};

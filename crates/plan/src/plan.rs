@@ -39,7 +39,11 @@ pub enum Step {
     AddFinalizer,
     RemoveFinalizer,
     Create(NewObject),
-    Delete(Target),
+    /// Deletes an object. A pod gets so many seconds to end; its own number without one, none at all with zero.
+    Delete {
+        target: Target,
+        grace: Option<u32>,
+    },
     /// Puts back what somebody changed by hand.
     Restore(Restore),
     /// Deletes the job itself: its time after the end is over.

@@ -23,6 +23,20 @@ pub struct Settings {
     pub backoff_max: SignedDuration,
     /// How often a status may be written when nothing but details changed.
     pub status_interval: SignedDuration,
+    /// Seconds that the survivors of a broken collective get to end: they cannot save anything useful.
+    pub survivor_grace: u32,
+    /// How long a worker that only complains of a lost peer waits for the one that really failed to be seen.
+    pub root_patience: SignedDuration,
+    /// How long a pod on a dead node may stay after its time before it is removed by force.
+    pub force_after: SignedDuration,
+    /// Seconds that a pod stays on a node that does not answer, before the cluster gives it up.
+    pub unreachable_seconds: i64,
+    /// So many failures of a job on one node make it avoid that node; 0: never.
+    pub node_failures: u32,
+    /// The same failure so many times without progress in between ends the job; 0: never.
+    pub same_failures: u32,
+    /// The image of the agent that watches checkpoints; without one, nobody does.
+    pub agent_image: Option<String>,
     /// How long the deletion of a job waits for its pods to be gone.
     pub deletion_patience: SignedDuration,
 }
@@ -41,6 +55,13 @@ impl Default for Settings {
             backoff_base: SignedDuration::from_secs(10),
             backoff_max: SignedDuration::from_mins(6),
             status_interval: SignedDuration::from_secs(5),
+            survivor_grace: 5,
+            root_patience: SignedDuration::from_secs(3),
+            force_after: SignedDuration::from_secs(10),
+            unreachable_seconds: 30,
+            node_failures: 2,
+            same_failures: 3,
+            agent_image: None,
             deletion_patience: SignedDuration::from_mins(5),
         }
     }

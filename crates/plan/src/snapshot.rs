@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use trainyard_api::TrainingJob;
+use trainyard_api::{AgentReport, TrainingJob};
 use trainyard_progress::Progress;
 
 /// One job and all that carries its label, sorted by name.
@@ -22,6 +22,12 @@ pub struct Snapshot {
     pub obstacles: Vec<Obstacle>,
     /// How far the program of the pod of rank 0 says it is.
     pub progress: Option<Progress>,
+    /// What the agent beside the leader's program said last.
+    pub agent: Option<AgentView>,
+    /// The ends of the logs of pods that failed.
+    pub tails: Vec<Tail>,
+    /// What is known of nodes whose pods do not go when they should.
+    pub nodes: Vec<NodeView>,
     /// When this job's status was last written, as far as this process knows.
     pub last_status_write: Option<Timestamp>,
 }
@@ -38,6 +44,9 @@ impl Snapshot {
             vanished: Vec::new(),
             obstacles: Vec::new(),
             progress: None,
+            agent: None,
+            tails: Vec::new(),
+            nodes: Vec::new(),
             last_status_write: None,
         }
     }
@@ -57,9 +66,13 @@ pub struct PodView {
     pub shape: Option<String>,
     /// Marked for deletion.
     pub deleting: bool,
+    /// When it should be gone, if it is marked for deletion.
+    pub leaves_by: Option<Timestamp>,
     pub phase: PodPhase,
     /// Its training container has ended, but something beside it still runs.
     pub lingers: bool,
+    /// The agent in it has been started, so that there is something to hear.
+    pub agent_started: bool,
     pub node: Option<String>,
     /// How its training container ended.
     pub exit: Option<Box<Exit>>,
@@ -67,6 +80,38 @@ pub struct PodView {
     pub waiting: Option<Box<Waiting>>,
     /// Why the cluster ended it, if it was the cluster (eviction, preemption, shutdown).
     pub disruption: Option<String>,
+}
+
+/// What an agent said last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentView {
+    /// The uid of the pod that it is in.
+    pub pod: String,
+    pub report: AgentReport,
+}
+
+/// The end of a failed pod's log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// The pod's uid.
+    pub pod: String,
+    pub text: String,
+}
+
+/// What planning reads of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeView {
+    pub name: String,
+    pub state: NodeState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    Ready,
+    /// It does not answer: nothing on it can be waited for.
+    Unreachable,
+    /// It does not exist any more.
+    Gone,
 }
 
 /// A pod that is gone.
@@ -161,6 +206,11 @@ impl Snapshot {
 
     pub fn generation(&self) -> i64 {
         self.job.metadata.generation.unwrap_or_default()
+    }
+
+    /// The end of this pod's log, if it was read.
+    pub fn tail(&self, pod: &PodView) -> Option<&str> {
+        self.tails.iter().find(|tail| tail.pod == pod.uid).map(|tail| tail.text.as_str())
     }
 
     /// Pods that this very job controls. A pod of an earlier job of the same name is not one of them.

@@ -22,6 +22,15 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     }
 }
 
+/// How people call a checkpoint: by its epoch or step, else by its path.
+pub(crate) fn checkpoint(checkpoint: &trainyard_api::CheckpointStatus) -> String {
+    match (checkpoint.epoch, checkpoint.step) {
+        (Some(epoch), _) => format!("checkpoint epoch {epoch}"),
+        (None, Some(step)) => format!("checkpoint step {step}"),
+        (None, None) => format!("checkpoint {}", checkpoint.path),
+    }
+}
+
 /// "1 pod", "4 pods".
 pub(crate) fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }

@@ -15,8 +15,10 @@ fn pod_of(owner: Option<&str>, name: &str) -> PodView {
         inputs: None,
         shape: None,
         deleting: false,
+        leaves_by: None,
         phase: PodPhase::Running,
         lingers: false,
+        agent_started: false,
         node: None,
         exit: None,
         waiting: None,
@@ -131,6 +133,7 @@ fn a_quota_in_the_way_of_a_restart() {
     bert.quota(Some(1));
     bert.delete_pod("workers-0");
     bert.settle();
+    bert.sleep();
     assert_eq!((bert.count("QuotaExceeded"), bert.tally.repeated_events), (2, 0));
 }
 

@@ -109,11 +109,9 @@ fn spec() -> impl Strategy<Value = TrainingJobSpec> {
             clean_pod_policy,
             suspend,
             managed_by,
-            checkpoint: checkpoint.map(|(enabled, delete_on_completion)| Box::new(Checkpoint {
-                enabled,
-                delete_on_completion,
-                ..Default::default()
-            })),
+            checkpoint: checkpoint.map(|(enabled, delete_on_completion)| {
+                Box::new(Checkpoint { enabled, delete_on_completion, ..Default::default() })
+            }),
             roles: (!roles.is_empty()).then_some(roles),
             ..Default::default()
         }
@@ -176,6 +174,7 @@ fn worker() -> impl Strategy<Value = WorkerStatus> {
             phase,
             status: phase,
             restart_count: 0,
+            failed_uid: None,
             message: None,
         },
     )
@@ -207,6 +206,7 @@ fn status() -> impl Strategy<Value = TrainingJobStatus> {
                     restarts: restarts.map(|(application, disruption, rescale, update)| Restarts {
                         application,
                         disruption,
+                        stall: rescale,
                         rescale,
                         update,
                     }),
@@ -259,15 +259,14 @@ fn pod() -> impl Strategy<Value = (PodView, bool)> {
                 inputs: None,
                 shape: None,
                 deleting: deleting && uid % 3 == 0,
+                leaves_by: None,
                 phase,
                 lingers: uid % 5 == 0 && matches!(phase, PodPhase::Succeeded | PodPhase::Failed),
+                agent_started: false,
                 node: node.map(Into::into),
-                exit: exit.map(|(code, reason, at)| Box::new(Exit {
-                    code,
-                    reason: Some(reason.into()),
-                    message: None,
-                    at,
-                })),
+                exit: exit.map(|(code, reason, at)| {
+                    Box::new(Exit { code, reason: Some(reason.into()), message: None, at })
+                }),
                 waiting: waiting.map(|reason| Box::new(Waiting { reason: reason.into(), message: None })),
                 disruption,
             };
@@ -360,6 +359,9 @@ fn found() -> impl Strategy<Value = Found> {
             obstacles,
             last_status_write,
             progress: None,
+            agent: None,
+            tails: Vec::new(),
+            nodes: Vec::new(),
         };
         let now = now.checked_add(SignedDuration::from_nanos(nanos.into())).unwrap_or(now);
         Found { snapshot, now }

@@ -8,7 +8,7 @@ use std::task::Poll;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use trainyard_operator::{JobRef, NewEvent, Port, Refusal, Written};
-use trainyard_plan::{NewObject, Target, TargetKind};
+use trainyard_plan::{NewObject, NodeState, Target, TargetKind};
 
 use crate::server::{Actor, Server};
 
@@ -118,14 +118,14 @@ impl Port for SimPort {
         self.call(what, |server, by| server.create(by, object)).await
     }
 
-    async fn delete(&self, _: &JobRef, target: &Target) -> Result<(), Refusal> {
+    async fn delete(&self, _: &JobRef, target: &Target, grace: Option<u32>) -> Result<(), Refusal> {
         let what = || format!("delete {} {}", target.kind.as_str(), target.name);
         self.call(what, |server, by| match self.twist {
             Some(twist) => {
                 let target = twist(server, target);
-                server.delete(by, &target)
+                server.delete(by, &target, grace)
             }
-            None => server.delete(by, target),
+            None => server.delete(by, target, grace),
         })
         .await
     }
@@ -156,6 +156,10 @@ impl Port for SimPort {
     async fn record_event(&self, event: &NewEvent) -> Result<(), Refusal> {
         let what = || format!("event {}: {}", event.reason, event.message);
         self.call(what, |server, by| server.record(by, event)).await
+    }
+
+    async fn node(&self, _: &str) -> Result<Option<NodeState>, Refusal> {
+        Ok(Some(NodeState::Ready))
     }
 
     async fn metadata(&self, _: &JobRef, kind: TargetKind, name: &str) -> Result<ObjectMeta, Refusal> {

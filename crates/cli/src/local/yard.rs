@@ -109,6 +109,8 @@ fn operator_config() -> Config {
             default_limits: BTreeMap::default(),
             backoff_base: SignedDuration::from_secs(1),
             status_interval: SignedDuration::from_millis(500),
+            // The node knows that this program is meant by that name.
+            agent_image: Some("trainyard".to_owned()),
             ..Settings::default()
         },
         ..Config::default()

@@ -7,6 +7,7 @@ use trainyard_api::spelling::{upper, upper_snake};
 use trainyard_api::{TrainingJob, names};
 
 use super::master_port;
+use super::pod::Order;
 use crate::frameworks;
 use crate::world::{Member, World};
 
@@ -52,12 +53,8 @@ pub(super) fn fixed(place: &Place<'_>, attempt: i32) -> Vec<EnvVar> {
 }
 
 /// The whole environment of a member's training container.
-pub(super) fn all(
-    job: &TrainingJob,
-    world: &World<'_>,
-    member: &Member<'_, '_>,
-    attempt: i32,
-) -> Vec<EnvVar> {
+pub(super) fn all(order: &Order<'_>, member: &Member<'_, '_>) -> Vec<EnvVar> {
+    let Order { job, world, attempt, .. } = *order;
     let spec = &job.spec;
     let place = Place::of(job, world, member);
     let fixed = fixed(&place, attempt);
@@ -76,6 +73,7 @@ pub(super) fn all(
     if spec.checkpoints_on() {
         env.push(value("CHECKPOINT_DIR", spec.checkpoint_directory()));
         env.push(value("CHECKPOINT_FREQUENCY", spec.checkpoint_frequency()));
+        env.extend(order.resume.map(|checkpoint| value("RESUME_FROM_CHECKPOINT", &checkpoint.path)));
     }
     if let Some(interface) = spec.networking.as_ref().and_then(|networking| networking.interface.as_ref()) {
         env.push(value("NCCL_SOCKET_IFNAME", interface));

@@ -2,6 +2,7 @@
 //!
 //! They need no client and decide nothing; golden files show what comes out.
 
+mod agent;
 mod env;
 mod objects;
 mod pod;
@@ -16,7 +17,7 @@ pub(crate) use env::{Place, value};
 pub(crate) use objects::{
     claim, claim_name, config_map, makes_claim, restore_config_map, restore_service, service,
 };
-pub(crate) use pod::{image, pod};
+pub(crate) use pod::{Order, image};
 
 pub mod fingerprint {
     //! Hashes of the parts of an object that we set, so that the cache need not keep the parts themselves.

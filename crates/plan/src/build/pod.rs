@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
-    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
-    Toleration, Volume, VolumeMount,
+    Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
+    NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolumeClaimVolumeSource, Pod,
+    PodSecurityContext, PodSpec, PreferredSchedulingTerm, SeccompProfile, SecurityContext, Toleration,
+    Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::Value;
-use trainyard_api::{TrainingJob, names};
+use trainyard_api::{CheckpointStatus, TrainingJob, names};
 
 use super::env::{self, Place};
-use super::{claim_name, master_port, metadata, resources};
+use super::{agent, claim_name, master_port, metadata, resources};
 use crate::frameworks;
 use crate::settings::Settings;
 use crate::strategic;
@@ -21,27 +22,197 @@ use crate::world::{Member, World};
 /// Images of ours run as this user; claims are made writable for it.
 const USER: i64 = 1000;
 
-/// Builds the pod of a member for an attempt.
-pub(crate) fn pod(
-    job: &TrainingJob,
-    world: &World<'_>,
-    member: &Member<'_, '_>,
-    attempt: i32,
-    inputs: &str,
-    settings: &Settings,
-) -> Pod {
-    let mut pod = Pod {
-        metadata: metadata(job, member.pod_name(world.job), member.role.component()),
-        spec: Some(spec(job, world, member, attempt, settings)),
-        status: None,
-    };
-    let overlays =
-        job.spec.template.iter().chain(member.role.spec.iter().flat_map(|role| role.template.iter()));
-    for overlay in overlays {
-        pod = overlaid(pod, overlay);
+/// What the pods of an attempt are made for.
+pub(crate) struct Order<'o> {
+    pub(crate) job: &'o TrainingJob,
+    pub(crate) world: &'o World<'o>,
+    pub(crate) attempt: i32,
+    /// Hash of what they are made of.
+    pub(crate) inputs: &'o str,
+    /// The checkpoint that they go on from.
+    pub(crate) resume: Option<&'o CheckpointStatus>,
+    /// Nodes that they should not be on, if there are others.
+    pub(crate) avoided: &'o [String],
+    pub(crate) settings: &'o Settings,
+}
+
+impl Order<'_> {
+    /// Builds the pod of a member.
+    pub(crate) fn pod(&self, member: &Member<'_, '_>) -> Pod {
+        let mut pod = Pod {
+            metadata: metadata(self.job, member.pod_name(self.world.job), member.role.component()),
+            spec: Some(self.spec(member)),
+            status: None,
+        };
+        let of_job = self.job.spec.template.iter();
+        let overlays = of_job.chain(member.role.spec.iter().flat_map(|role| role.template.iter()));
+        for overlay in overlays {
+            pod = overlaid(pod, overlay);
+        }
+        self.enforce(&mut pod, member);
+        pod
     }
-    enforce(&mut pod, job, world, member, attempt, inputs);
-    pod
+
+    fn spec(&self, member: &Member<'_, '_>) -> PodSpec {
+        let (job, settings) = (self.job, self.settings);
+        let host_network = job.spec.host_network();
+        let gpus = member.role.gpus > 0;
+        let selector = settings.gpu_node_selector.clone();
+        PodSpec {
+            containers: vec![self.container(member)],
+            init_containers: self.agent(member).map(|agent| vec![agent]),
+            volumes: Some(volumes(job, self.has_agent(member))),
+            affinity: self.affinity(),
+            automount_service_account_token: Some(false),
+            enable_service_links: Some(false),
+            host_network: host_network.then_some(true),
+            dns_policy: host_network.then(|| "ClusterFirstWithHostNet".to_owned()),
+            node_selector: (gpus && !selector.is_empty()).then_some(selector),
+            tolerations: Some(tolerations(gpus, settings)),
+            security_context: Some(PodSecurityContext {
+                run_as_non_root: Some(true),
+                run_as_user: Some(USER),
+                fs_group: Some(USER),
+                // A large volume is not walked through again at every start.
+                fs_group_change_policy: Some("OnRootMismatch".to_owned()),
+                seccomp_profile: Some(SeccompProfile {
+                    type_: "RuntimeDefault".to_owned(),
+                    localhost_profile: None,
+                }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    fn container(&self, member: &Member<'_, '_>) -> Container {
+        let (job, settings) = (self.job, self.settings);
+        let (command, args) = program(job, member, self.resume);
+        let leads = member.rank.is_some_and(|rank| rank.0 == 0);
+        Container {
+            name: names::CONTAINER.to_owned(),
+            image: Some(image(job, member.role.spec, settings)),
+            command,
+            args,
+            env: Some(env::all(self, member)),
+            env_from: job.spec.env_from.clone(),
+            ports: leads.then(|| {
+                vec![ContainerPort {
+                    name: Some("master".to_owned()),
+                    container_port: master_port(job),
+                    protocol: Some("TCP".to_owned()),
+                    ..Default::default()
+                }]
+            }),
+            resources: resources::requirements(job, member.role, settings),
+            volume_mounts: Some(mounts(job)),
+            security_context: Some(restricted()),
+            ..Default::default()
+        }
+    }
+
+    /// Away from nodes on which this job failed again and again, if there are others.
+    fn affinity(&self) -> Option<Affinity> {
+        let away = |node: &String| PreferredSchedulingTerm {
+            weight: 100,
+            preference: NodeSelectorTerm {
+                match_fields: Some(vec![NodeSelectorRequirement {
+                    key: "metadata.name".to_owned(),
+                    operator: "NotIn".to_owned(),
+                    values: Some(vec![node.clone()]),
+                }]),
+                match_expressions: None,
+            },
+        };
+        let terms: Vec<PreferredSchedulingTerm> = self.avoided.iter().map(away).collect();
+        (!terms.is_empty()).then(|| Affinity {
+            node_affinity: Some(NodeAffinity {
+                preferred_during_scheduling_ignored_during_execution: Some(terms),
+                required_during_scheduling_ignored_during_execution: None,
+            }),
+            ..Default::default()
+        })
+    }
+
+    /// What no template may change: identity, labels that selectors rest on, ranks and addresses.
+    fn enforce(&self, pod: &mut Pod, member: &Member<'_, '_>) {
+        let Self { job, world, attempt, inputs, .. } = self;
+        let ours = metadata(job, member.pod_name(world.job), member.role.component());
+        let name = ours.name.clone();
+        pod.metadata.name.clone_from(&ours.name);
+        pod.metadata.namespace = ours.namespace;
+        pod.metadata.owner_references = ours.owner_references;
+        let labels = pod.metadata.labels.get_or_insert_default();
+        labels.extend(ours.labels.unwrap_or_default());
+        labels.insert(names::ROLE_LABEL.to_owned(), member.role.name.to_owned());
+        labels.insert(names::ATTEMPT_LABEL.to_owned(), attempt.to_string());
+        if member.role.is_workers() {
+            labels.insert(names::WORKER_LABEL.to_owned(), member.index.to_string());
+        }
+        pod.metadata.annotations.get_or_insert_default().extend(BTreeMap::from([
+            ("kubectl.kubernetes.io/default-container".to_owned(), names::CONTAINER.to_owned()),
+            (names::INPUTS_ANNOTATION.to_owned(), (*inputs).to_owned()),
+            (names::SHAPE_ANNOTATION.to_owned(), world.shape()),
+        ]));
+        let Some(spec) = &mut pod.spec else { return };
+        spec.restart_policy = Some("Never".to_owned());
+        prefer_theirs(spec.tolerations.as_mut());
+        spec.hostname = name;
+        spec.subdomain = Some(names::service(world.job));
+        if let Some(container) =
+            spec.containers.iter_mut().find(|container| container.name == names::CONTAINER)
+        {
+            let variables = container.env.get_or_insert_default();
+            for variable in env::fixed(&Place::of(job, world, member), *attempt) {
+                env::set(variables, variable);
+            }
+        }
+    }
+}
+
+/// Of several tolerations of an unwell node, the cluster takes the shortest: if the user gave one, ours goes.
+fn prefer_theirs(tolerations: Option<&mut Vec<Toleration>>) {
+    let Some(tolerations) = tolerations else { return };
+    for key in UNWELL {
+        let is_it = |toleration: &Toleration| toleration.key.as_deref() == Some(key);
+        let surplus = tolerations.iter().filter(|toleration| is_it(toleration)).count().saturating_sub(1);
+        if let Some(ours) = tolerations.iter().position(is_it).filter(|_| surplus > 0) {
+            tolerations.remove(ours);
+        }
+    }
+}
+
+/// Taints of a node that does not answer, or says that it is not well.
+const UNWELL: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+/// What the `restricted` Pod Security Standard asks of a container.
+pub(super) fn restricted() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+        ..Default::default()
+    }
+}
+
+/// A node that does not answer is given up soon: the job goes on elsewhere. GPUs are often behind a taint.
+fn tolerations(gpus: bool, settings: &Settings) -> Vec<Toleration> {
+    let unwell = |key: &str| Toleration {
+        key: Some(key.to_owned()),
+        operator: Some("Exists".to_owned()),
+        effect: Some("NoExecute".to_owned()),
+        toleration_seconds: Some(settings.unreachable_seconds),
+        value: None,
+    };
+    let mut tolerations: Vec<Toleration> = UNWELL.into_iter().map(unwell).collect();
+    if gpus {
+        tolerations.push(Toleration {
+            key: Some(settings.gpu_resource.clone()),
+            operator: Some("Exists".to_owned()),
+            effect: Some("NoSchedule".to_owned()),
+            ..Default::default()
+        });
+    }
+    tolerations
 }
 
 /// The image of a member: its role's, the job's, or the operator's default for the model.
@@ -53,85 +224,25 @@ pub(crate) fn image(job: &TrainingJob, role: Option<&trainyard_api::Role>, setti
     })
 }
 
-fn spec(
-    job: &TrainingJob,
-    world: &World<'_>,
-    member: &Member<'_, '_>,
-    attempt: i32,
-    settings: &Settings,
-) -> PodSpec {
-    let host_network = job.spec.host_network();
-    let gpus = member.role.gpus > 0;
-    let selector = settings.gpu_node_selector.clone();
-    PodSpec {
-        containers: vec![container(job, world, member, attempt, settings)],
-        volumes: Some(volumes(job)),
-        automount_service_account_token: Some(false),
-        enable_service_links: Some(false),
-        host_network: host_network.then_some(true),
-        dns_policy: host_network.then(|| "ClusterFirstWithHostNet".to_owned()),
-        node_selector: (gpus && !selector.is_empty()).then_some(selector),
-        tolerations: gpus.then(|| {
-            vec![Toleration {
-                key: Some(settings.gpu_resource.clone()),
-                operator: Some("Exists".to_owned()),
-                effect: Some("NoSchedule".to_owned()),
-                ..Default::default()
-            }]
-        }),
-        security_context: Some(PodSecurityContext {
-            run_as_non_root: Some(true),
-            run_as_user: Some(USER),
-            fs_group: Some(USER),
-            // A large volume is not walked through again at every start.
-            fs_group_change_policy: Some("OnRootMismatch".to_owned()),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                localhost_profile: None,
-            }),
-            ..Default::default()
-        }),
-        ..Default::default()
-    }
-}
-
-fn container(
-    job: &TrainingJob,
-    world: &World<'_>,
-    member: &Member<'_, '_>,
-    attempt: i32,
-    settings: &Settings,
-) -> Container {
-    let (command, args) = program(job, member);
-    let leads = member.rank.is_some_and(|rank| rank.0 == 0);
-    Container {
-        name: names::CONTAINER.to_owned(),
-        image: Some(image(job, member.role.spec, settings)),
-        command,
-        args,
-        env: Some(env::all(job, world, member, attempt)),
-        env_from: job.spec.env_from.clone(),
-        ports: leads.then(|| {
-            vec![ContainerPort {
-                name: Some("master".to_owned()),
-                container_port: master_port(job),
-                protocol: Some("TCP".to_owned()),
-                ..Default::default()
-            }]
-        }),
-        resources: resources::requirements(job, member.role, settings),
-        volume_mounts: Some(mounts(job)),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
-            ..Default::default()
-        }),
-        ..Default::default()
-    }
-}
-
 /// Command and arguments. A ranked role that has none is part of the same program as the workers.
-fn program(job: &TrainingJob, member: &Member<'_, '_>) -> (Option<Vec<String>>, Option<Vec<String>>) {
+fn program(
+    job: &TrainingJob,
+    member: &Member<'_, '_>,
+    resume: Option<&CheckpointStatus>,
+) -> (Option<Vec<String>>, Option<Vec<String>>) {
+    let spec = &job.spec;
+    let template = spec.checkpoint.as_ref().and_then(|checkpoint| checkpoint.resume_arg.as_ref());
+    let template = template.filter(|_| member.rank.is_some());
+    let resume = template.zip(resume).map(|(template, from)| template.replace("{path}", &from.path));
+    let (command, mut args) = written(job, member);
+    if let Some(resume) = resume {
+        args.get_or_insert_default().push(resume);
+    }
+    (command, args)
+}
+
+/// The same without what is added for this attempt.
+fn written(job: &TrainingJob, member: &Member<'_, '_>) -> (Option<Vec<String>>, Option<Vec<String>>) {
     let spec = &job.spec;
     if let Some(role) = member.role.spec
         && (role.command.is_some() || role.args.is_some() || !role.ranked())
@@ -161,7 +272,7 @@ fn recipe_arguments(job: &TrainingJob) -> Vec<String> {
     arguments
 }
 
-fn volumes(job: &TrainingJob) -> Vec<Volume> {
+fn volumes(job: &TrainingJob, agent: bool) -> Vec<Volume> {
     let claim = |name: &str, claim_name: String, read_only: Option<bool>| Volume {
         name: name.to_owned(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource { claim_name, read_only }),
@@ -189,6 +300,9 @@ fn volumes(job: &TrainingJob) -> Vec<Volume> {
         volumes.push(claim("data", data.claim_name.clone(), data.read_only.filter(|read_only| *read_only)));
     }
     volumes.extend(claim_name(job).map(|name| claim("checkpoints", name, None)));
+    if agent {
+        volumes.push(agent::volume());
+    }
     volumes
 }
 
@@ -205,13 +319,19 @@ fn mounts(job: &TrainingJob) -> Vec<VolumeMount> {
         mounts.push(mount("data", spec.data_mount_path(), data.read_only.unwrap_or(false)));
     }
     if spec.checkpoints_on() {
-        let path = spec.checkpoint_storage().and_then(|storage| storage.path.as_deref());
-        mounts.push(VolumeMount {
-            sub_path: path.map(|path| path.trim_matches('/').to_owned()).filter(|path| !path.is_empty()),
-            ..mount("checkpoints", spec.checkpoint_directory(), false)
-        });
+        mounts.push(checkpoint_mount(job));
     }
     mounts
+}
+
+pub(super) fn checkpoint_mount(job: &TrainingJob) -> VolumeMount {
+    let path = job.spec.checkpoint_storage().and_then(|storage| storage.path.as_deref());
+    VolumeMount {
+        name: "checkpoints".to_owned(),
+        mount_path: job.spec.checkpoint_directory().to_owned(),
+        sub_path: path.map(|path| path.trim_matches('/').to_owned()).filter(|path| !path.is_empty()),
+        ..Default::default()
+    }
 }
 
 fn overlaid(pod: Pod, overlay: &Value) -> Pod {
@@ -219,42 +339,4 @@ fn overlaid(pod: Pod, overlay: &Value) -> Pod {
     strategic::merge(&mut value, overlay);
     // Validation has refused overlays that are no pod templates; one that slipped through changes nothing.
     serde_json::from_value(value).unwrap_or(pod)
-}
-
-/// What no template may change: identity, labels that selectors rest on, ranks and addresses.
-fn enforce(
-    pod: &mut Pod,
-    job: &TrainingJob,
-    world: &World<'_>,
-    member: &Member<'_, '_>,
-    attempt: i32,
-    inputs: &str,
-) {
-    let ours = metadata(job, member.pod_name(world.job), member.role.component());
-    let name = ours.name.clone();
-    pod.metadata.name.clone_from(&ours.name);
-    pod.metadata.namespace = ours.namespace;
-    pod.metadata.owner_references = ours.owner_references;
-    let labels = pod.metadata.labels.get_or_insert_default();
-    labels.extend(ours.labels.unwrap_or_default());
-    labels.insert(names::ROLE_LABEL.to_owned(), member.role.name.to_owned());
-    labels.insert(names::ATTEMPT_LABEL.to_owned(), attempt.to_string());
-    if member.role.is_workers() {
-        labels.insert(names::WORKER_LABEL.to_owned(), member.index.to_string());
-    }
-    pod.metadata.annotations.get_or_insert_default().extend(BTreeMap::from([
-        ("kubectl.kubernetes.io/default-container".to_owned(), names::CONTAINER.to_owned()),
-        (names::INPUTS_ANNOTATION.to_owned(), inputs.to_owned()),
-        (names::SHAPE_ANNOTATION.to_owned(), world.shape()),
-    ]));
-    let Some(spec) = &mut pod.spec else { return };
-    spec.restart_policy = Some("Never".to_owned());
-    spec.hostname = name;
-    spec.subdomain = Some(names::service(world.job));
-    if let Some(container) = spec.containers.iter_mut().find(|container| container.name == names::CONTAINER) {
-        let variables = container.env.get_or_insert_default();
-        for variable in env::fixed(&Place::of(job, world, member), attempt) {
-            env::set(variables, variable);
-        }
-    }
 }

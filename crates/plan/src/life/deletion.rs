@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use trainyard_api::names;
 
-use super::{has_finalizer, idle};
+use super::{force, has_finalizer, idle};
 use crate::build;
 use crate::draft::{delete_pod, later};
 use crate::plan::{Importance, Notice, Plan, Step, Target, TargetKind};
@@ -17,7 +17,9 @@ pub(super) fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> 
     else {
         return plan;
     };
-    let pods: Vec<Step> = snapshot.own_pods().filter(|pod| !pod.deleting).map(delete_pod).collect();
+    let staying = snapshot.own_pods().filter(|pod| !pod.deleting).map(|pod| delete_pod(pod, None));
+    let stuck = force::steps(snapshot, settings, now);
+    let pods: Vec<Step> = staying.chain(stuck).collect();
     if !pods.is_empty() {
         plan.stages.push(pods);
     }
@@ -25,7 +27,7 @@ pub(super) fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> 
     // A pod on a dead node stays for ever: it must not hold the job for ever, too.
     let patience = later(since.0, settings.deletion_patience);
     if left > 0 && now < patience {
-        plan.wake_at = Some(patience);
+        plan.wake_at = Some(force::next(snapshot, settings, now).map_or(patience, |next| next.min(patience)));
         return plan;
     }
     if left > 0 {
@@ -45,11 +47,9 @@ pub(super) fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> 
         let claims = snapshot.claims.iter().filter(|claim| claim.name == wanted && !claim.deleting);
         let steps: Vec<Step> = claims
             .map(|claim| {
-                Step::Delete(Target {
-                    kind: TargetKind::Claim,
-                    name: claim.name.clone(),
-                    uid: claim.uid.clone(),
-                })
+                let target =
+                    Target { kind: TargetKind::Claim, name: claim.name.clone(), uid: claim.uid.clone() };
+                Step::Delete { target, grace: None }
             })
             .collect();
         if !steps.is_empty() {

@@ -1,8 +1,9 @@
 //! How attempts and jobs end: each of these is a decision, written down before anything follows from it.
 
-use trainyard_api::{Cause, CleanPodPolicy, RestartPolicy, Restarts, State, condition};
+use trainyard_api::{Cause, CleanPodPolicy, Restarts, State, condition};
 
-use super::{backoff, report};
+use super::judge::Ending;
+use super::{backoff, policy, report};
 use crate::draft::Draft;
 use crate::snapshot::PodView;
 use crate::text;
@@ -15,6 +16,7 @@ pub(super) fn complete(draft: &mut Draft<'_>) {
     draft.condition(condition::COMPLETED, true, "TrainingCompleted", message);
     draft.condition(condition::RUNNING, false, "TrainingCompleted", message);
     draft.condition_over(condition::RESTARTING, "TrainingCompleted", message);
+    draft.condition_over(condition::STALLED, "TrainingCompleted", message);
     draft.normal("TrainingCompleted", message, "");
 }
 
@@ -62,43 +64,40 @@ pub(super) fn clean_up(draft: &mut Draft<'_>) {
 }
 
 /// The attempt ends before its time: the next one follows, unless the failures are used up.
-pub(super) fn end_attempt(draft: &mut Draft<'_>, cause: Cause, pod: Option<&PodView>, message: &str) {
+pub(super) fn end_attempt(draft: &mut Draft<'_>, ending: &Ending<'_>) {
     draft.decide();
+    let Ending { cause, pod, message, words, .. } = ending;
     let number = draft.status.attempts.last().map_or(1, |attempt| attempt.number);
-    draft.end_attempt(cause, pod, message);
-    let mut restarts = draft.status.restarts.unwrap_or_default();
-    if cause.counts() {
-        announce_failure(draft, number, pod, message);
-        if let Some(reason) = final_reason(draft, &restarts, pod) {
-            fail(draft, reason, &format!("{message}; {}", why_final(draft, reason)));
-            return;
-        }
+    draft.end_attempt(*cause, *pod, message);
+    if let Some(attempt) = draft.status.attempts.last_mut() {
+        attempt.exit_code = policy::exit_code(*pod, words);
+        attempt.error.clone_from(&words.error);
     }
-    let delay = match cause {
-        Cause::Application | Cause::OutOfMemory => {
-            restarts.application = restarts.application.saturating_add(1);
-            backoff::delay(draft.settings, draft.snapshot.uid(), restarts.application)
-        }
-        Cause::Rescale => {
-            restarts.rescale = restarts.rescale.saturating_add(1);
-            jiff::SignedDuration::ZERO
-        }
-        Cause::Update => {
-            restarts.update = restarts.update.saturating_add(1);
-            jiff::SignedDuration::ZERO
-        }
-        _ => {
-            restarts.disruption = restarts.disruption.saturating_add(1);
-            jiff::SignedDuration::ZERO
-        }
-    };
+    let counts = policy::counts(ending);
+    if cause.counts() {
+        announce_failure(draft, number, *pod, message);
+    }
+    let mut restarts = draft.status.restarts.unwrap_or_default();
+    let spec = &draft.snapshot.job.spec;
+    if let Some(end) = policy::is_final(spec, draft.settings, &restarts, &draft.status.attempts, ending) {
+        fail(draft, end.reason, &format!("{message}; {}", end.why));
+        return;
+    }
+    count(&mut restarts, *cause, counts);
+    let delay = delay(draft, *cause);
     draft.status.restarts = Some(restarts);
-    let message = restart_message(draft, cause, &restarts, delay, message);
+    draft.status.avoided_nodes = policy::avoided(draft.settings, &draft.status);
+    if *cause == Cause::Stalled {
+        draft.condition(condition::STALLED, true, cause.as_str(), message.as_str());
+    }
+    let message = restart_message(draft, ending, counts, &restarts, delay);
     draft.status.backoff_until =
         (!delay.is_zero()).then(|| crate::draft::whole_seconds(backoff::until(draft.now, delay)));
     match cause {
         Cause::Rescale => draft.normal("Rescaled", &message, number),
         Cause::Update => draft.normal("SpecChanged", &message, number),
+        Cause::Resume => draft.normal("ResumingFromCheckpoint", &message, format!("found/{number}")),
+        Cause::Stalled => draft.warning("Stalled", &message, number),
         Cause::Application | Cause::OutOfMemory => draft.warning("Restarting", &message, number),
         _ => draft.warning("WorkerDisrupted", &message, number),
     }
@@ -107,57 +106,69 @@ pub(super) fn end_attempt(draft: &mut Draft<'_>, cause: Cause, pod: Option<&PodV
     draft.condition(condition::RESTARTING, true, cause.as_str(), &message);
     draft.message(message);
     let snapshot = draft.snapshot;
-    draft.delete_pods(snapshot.own_pods());
+    // Who is stopped on purpose gets its grace to save its work; what is left of a broken collective has nothing to save.
+    let grace = ending.broken.then_some(draft.settings.survivor_grace);
+    draft.delete_pods_within(snapshot.own_pods(), grace);
     if let Some(until) = &draft.status.backoff_until {
         draft.wake(until.0);
     }
 }
 
-fn announce_failure(draft: &mut Draft<'_>, number: i32, pod: Option<&PodView>, message: &str) {
+pub(super) fn count(restarts: &mut Restarts, cause: Cause, counts: bool) {
+    let counter = match cause {
+        _ if counts => &mut restarts.application,
+        Cause::Rescale => &mut restarts.rescale,
+        Cause::Update => &mut restarts.update,
+        Cause::Stalled => &mut restarts.stall,
+        // Nothing had begun yet.
+        Cause::Resume => return,
+        _ => &mut restarts.disruption,
+    };
+    *counter = counter.saturating_add(1);
+}
+
+/// How long the next attempt waits. Failures without progress wait longer and longer; the first disruption in a row does not wait, and
+/// neither does whoever got past a new checkpoint.
+fn delay(draft: &Draft<'_>, cause: Cause) -> jiff::SignedDuration {
+    let streak = policy::streak(&draft.status.attempts);
+    let restart = match cause {
+        Cause::Application | Cause::OutOfMemory => streak,
+        Cause::Disruption | Cause::Stalled => streak - 1,
+        _ => 0,
+    };
+    if restart < 1 {
+        return jiff::SignedDuration::ZERO;
+    }
+    backoff::delay(draft.settings, draft.snapshot.uid(), restart)
+}
+
+pub(super) fn announce_failure(draft: &mut Draft<'_>, number: i32, pod: Option<&PodView>, message: &str) {
     let pod = pod.map_or("", |pod| pod.name.as_str());
     draft.warning("WorkerFailed", message, format!("{number}/{pod}"));
 }
 
-/// Why this failure is the last one, if it is.
-fn final_reason(draft: &Draft<'_>, restarts: &Restarts, pod: Option<&PodView>) -> Option<&'static str> {
-    let spec = &draft.snapshot.job.spec;
-    let code = pod.and_then(|pod| pod.exit.as_ref()).map(|exit| exit.code);
-    match spec.restart_policy() {
-        RestartPolicy::Never => Some("RestartPolicyNever"),
-        RestartPolicy::ExitCode if code.is_some_and(|code| (1..128).contains(&code)) => {
-            Some("PermanentExitCode")
-        }
-        _ if restarts.application >= spec.backoff_limit() => Some("BackoffLimitExceeded"),
-        _ => None,
-    }
-}
-
-fn why_final(draft: &Draft<'_>, reason: &str) -> String {
-    match reason {
-        "RestartPolicyNever" => "restartPolicy Never: it is not restarted".to_owned(),
-        "PermanentExitCode" => "restartPolicy ExitCode: exit codes below 128 are not restarted".to_owned(),
-        _ => match draft.snapshot.job.spec.backoff_limit() {
-            0 => "backoffLimit is 0: it is not restarted".to_owned(),
-            limit => format!("all {limit} restarts of backoffLimit are used up"),
-        },
-    }
-}
-
 fn restart_message(
     draft: &Draft<'_>,
-    cause: Cause,
+    ending: &Ending<'_>,
+    counts: bool,
     restarts: &Restarts,
     delay: jiff::SignedDuration,
-    message: &str,
 ) -> String {
-    match cause {
-        Cause::Application | Cause::OutOfMemory => {
+    let message = &ending.message;
+    let from = match draft.status.checkpoint.as_ref().filter(|_| draft.snapshot.job.spec.resumes()) {
+        Some(checkpoint) => format!(", from {}", text::checkpoint(checkpoint)),
+        None => String::new(),
+    };
+    match ending.cause {
+        Cause::Rescale | Cause::Update => format!("{message}{from}"),
+        Cause::Resume => format!("{message}: the workers are started again{from}"),
+        _ if counts => {
             let limit = draft.snapshot.job.spec.backoff_limit();
-            let wait =
-                if delay.is_zero() { "now".to_owned() } else { format!("in {}", text::duration(delay)) };
-            format!("{message}; restart {} of {limit} {wait}", restarts.application)
+            format!("{message}; {}{from}", policy::restart_words(restarts, limit, delay))
         }
-        Cause::Rescale | Cause::Update => message.to_owned(),
-        _ => format!("{message}; all workers are restarted, which does not count as a failure"),
+        _ => {
+            let wait = if delay.is_zero() { String::new() } else { format!(" in {}", text::duration(delay)) };
+            format!("{message}; all workers are restarted{wait}{from}, which does not count as a failure")
+        }
     }
 }

@@ -2,11 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use trainyard_api::{Attempt, Cause, Phase, RoleSuccess, TrainingJobStatus};
+use jiff::{SignedDuration, Timestamp};
+use trainyard_api::{
+    Attempt, Cause, FailureAction, Phase, RestartScope, RoleSuccess, SuccessPolicy, TrainingJobStatus,
+};
 
-use crate::snapshot::{Exit, PodPhase, PodView};
+use super::policy;
+use crate::draft::later;
+use crate::settings::Settings;
+use crate::snapshot::{Exit, PodPhase, PodView, Snapshot};
 use crate::text;
-use crate::world::{Member, World};
+use crate::words::{self, Words};
+use crate::world::{Member, Rank, World};
 
 /// The pods of the current attempt, by name.
 pub(super) type Gang<'a> = BTreeMap<&'a str, &'a PodView>;
@@ -16,204 +23,308 @@ pub(super) type Gang<'a> = BTreeMap<&'a str, &'a PodView>;
 pub(super) enum Verdict<'a> {
     /// Nothing to decide: it goes on.
     GoesOn,
+    /// Something has failed; what it was will be known by then.
+    Wait(Timestamp),
     Succeeded,
     /// It must end before its time.
-    Ends {
-        cause: Cause,
-        pod: Option<&'a PodView>,
-        message: String,
-    },
+    Ends(Ending<'a>),
 }
 
-/// Judges an attempt. Success comes first: what happens to a job that is done does not matter any more.
-pub(super) fn judge<'a>(
-    world: &World<'_>,
-    gang: &Gang<'a>,
-    vanished: &[&str],
-    attempt: Option<&Attempt>,
-    status: &TrainingJobStatus,
-    inputs: &str,
-) -> Verdict<'a> {
-    if has_succeeded(world, gang, status, attempt) {
-        return Verdict::Succeeded;
-    }
-    // A worker whose peer is taken away fails, too, and often is seen first: what took the peer is the cause.
-    if let Some(verdict) =
-        lost(world, gang, attempt, status).or_else(|| gone_early(world, gang, vanished, attempt))
-    {
-        return verdict;
-    }
-    if let Some(pod) = disrupted(gang).or_else(|| first_failure(world, gang)) {
-        return failure(world, pod);
-    }
-    changed(world, gang, inputs)
+/// Why an attempt ends before its time.
+#[derive(Debug, PartialEq)]
+pub(super) struct Ending<'a> {
+    pub(super) cause: Cause,
+    pub(super) pod: Option<&'a PodView>,
+    pub(super) message: String,
+    /// What the program left as its last words.
+    pub(super) words: Words,
+    /// What the job's own rules say about it.
+    pub(super) action: Option<FailureAction>,
+    /// Something is gone that the others cannot do without: they have nothing left to save.
+    pub(super) broken: bool,
 }
 
-fn has_succeeded(
-    world: &World<'_>,
-    gang: &Gang<'_>,
-    status: &TrainingJobStatus,
-    attempt: Option<&Attempt>,
-) -> bool {
-    let wanted = if world.has_decider() { RoleSuccess::Decides } else { RoleSuccess::Required };
-    let mut deciding = world.members().filter(|member| member.role.success == wanted).peekable();
-    deciding.peek().is_some()
-        && deciding.all(|member| member_succeeded(world, &member, gang, status, attempt))
+impl<'a> Ending<'a> {
+    pub(super) fn new(cause: Cause, pod: Option<&'a PodView>, message: String) -> Self {
+        Self { cause, pod, message, words: Words::default(), action: None, broken: false }
+    }
 }
 
-/// A pod that succeeded may be gone (somebody cleaned up): the status remembers.
-fn member_succeeded(
-    world: &World<'_>,
-    member: &Member<'_, '_>,
-    gang: &Gang<'_>,
-    status: &TrainingJobStatus,
-    attempt: Option<&Attempt>,
-) -> bool {
-    let name = member.pod_name(world.job);
-    match gang.get(name.as_str()) {
-        Some(pod) => pod.phase == PodPhase::Succeeded,
-        None => {
-            attempt.is_some_and(|attempt| attempt.is_open() && attempt.created_time.is_some())
-                && status
-                    .worker_statuses
-                    .iter()
-                    .any(|worker| worker.pod_name == name && worker.phase == Phase::Succeeded)
+/// What is judged.
+pub(super) struct Case<'c, 'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) settings: &'c Settings,
+    pub(super) now: Timestamp,
+    pub(super) world: &'c World<'c>,
+    pub(super) gang: &'c Gang<'a>,
+    pub(super) attempt: Option<&'c Attempt>,
+    pub(super) status: &'c TrainingJobStatus,
+    pub(super) inputs: &'c str,
+}
+
+impl<'a> Case<'_, 'a> {
+    /// Judges an attempt. Success comes first: what happens to a job that is done does not matter any more.
+    pub(super) fn judge(&self) -> Verdict<'a> {
+        if self.has_succeeded() {
+            return Verdict::Succeeded;
+        }
+        if self.snapshot.job.spec.restart_scope() == RestartScope::Worker {
+            // Whoever fails is replaced alone (see `single`).
+            return self.changed();
+        }
+        // A worker whose peer is taken away fails, too, and often is seen first: what took the peer is the cause.
+        if let Some(ending) = self.lost().or_else(|| self.gone_early()) {
+            return Verdict::Ends(ending);
+        }
+        if let Some(pod) = self.disrupted() {
+            return Verdict::Ends(self.failure(pod));
+        }
+        match self.root() {
+            Root::None => {
+                self.stalled().or_else(|| self.misled()).map_or_else(|| self.changed(), Verdict::Ends)
+            }
+            Root::Unclear(until) => Verdict::Wait(until),
+            Root::Pod(pod) => Verdict::Ends(self.failure(pod)),
         }
     }
+
+    fn pod(&self, member: &Member<'_, '_>) -> Option<&'a PodView> {
+        self.gang.get(member.pod_name(self.world.job).as_str()).copied()
+    }
+
+    fn has_succeeded(&self) -> bool {
+        let succeeded = |member: Member<'_, '_>| self.member_succeeded(&member);
+        let mut members = self.world.members();
+        if !self.world.has_decider() {
+            match self.snapshot.job.spec.success_policy() {
+                SuccessPolicy::AllWorkers => {}
+                SuccessPolicy::Leader => {
+                    return members.find(|member| member.rank == Some(Rank(0))).is_some_and(succeeded);
+                }
+                SuccessPolicy::AnyWorker => {
+                    return members.filter(|member| member.role.is_workers()).any(succeeded);
+                }
+            }
+        }
+        let wanted = if self.world.has_decider() { RoleSuccess::Decides } else { RoleSuccess::Required };
+        let mut deciding = members.filter(|member| member.role.success == wanted).peekable();
+        deciding.peek().is_some() && deciding.all(succeeded)
+    }
+
+    /// A pod that succeeded may be gone (somebody cleaned up): the status remembers.
+    pub(super) fn member_succeeded(&self, member: &Member<'_, '_>) -> bool {
+        if let Some(pod) = self.pod(member) {
+            return pod.phase == PodPhase::Succeeded || self.is_ignored(pod);
+        }
+        let name = member.pod_name(self.world.job);
+        let mut workers = self.status.worker_statuses.iter();
+        self.is_created() && workers.any(|worker| worker.pod_name == name && worker.phase == Phase::Succeeded)
+    }
+
+    /// All pods of the attempt have been seen once.
+    fn is_created(&self) -> bool {
+        self.attempt.is_some_and(|attempt| attempt.is_open() && attempt.created_time.is_some())
+    }
+
+    /// A failure that the job's rules say to ignore.
+    pub(super) fn is_ignored(&self, pod: &PodView) -> bool {
+        has_failed(pod) && self.action(pod, &self.words(pod)) == Some(FailureAction::Ignore)
+    }
+
+    fn words(&self, pod: &PodView) -> Words {
+        self.snapshot.tail(pod).map(words::read).unwrap_or_default()
+    }
+
+    /// What the job's own rules say about a pod that failed.
+    fn action(&self, pod: &PodView, words: &Words) -> Option<FailureAction> {
+        policy::action(self.snapshot.job.spec.failure_rules(), pod, words, self.snapshot.tail(pod))
+    }
+
+    /// A pod that the cluster takes away, once that has made any pod fail.
+    fn disrupted(&self) -> Option<&'a PodView> {
+        let mut pods = self.gang.values().copied();
+        let disrupted = |pod: &PodView| {
+            pod.disruption.is_some() && pod.phase != PodPhase::Succeeded && !self.is_ignored(pod)
+        };
+        self.gang.values().any(|pod| has_failed(pod)).then(|| pods.find(|pod| disrupted(pod))).flatten()
+    }
+
+    /// The pod that failed first; of several at the same moment, the one of the lowest rank. Who only complains that a peer
+    /// is gone comes after everybody else, and as long as it is alone, the peer is waited for.
+    fn root(&self) -> Root<'a> {
+        let members = self.world.members().filter_map(|member| self.pod(&member));
+        let mut failed: Vec<&'a PodView> = Vec::new();
+        for pod in members.chain(self.gang.values().copied()) {
+            if has_failed(pod) && !self.is_ignored(pod) && !failed.iter().any(|other| other.uid == pod.uid) {
+                failed.push(pod);
+            }
+        }
+        let when = |pod: &PodView| {
+            let at = pod.exit.as_ref().and_then(|exit| exit.at).map(Timestamp::as_second);
+            (self.words(pod).blames_a_peer, at.is_none(), at)
+        };
+        // Members first, in the order of their ranks; the first of equals is taken.
+        let Some(root) = failed.iter().copied().min_by_key(|pod| when(pod)) else { return Root::None };
+        let first = failed.iter().filter_map(|pod| pod.exit.as_ref()?.at).min();
+        if let Some(first) = first.filter(|_| self.words(root).blames_a_peer)
+            && self.gang.values().any(|pod| !pod.is_finished())
+        {
+            let until = later(first, self.settings.root_patience);
+            if self.now < until {
+                return Root::Unclear(until);
+            }
+        }
+        Root::Pod(root)
+    }
+
+    pub(super) fn failure(&self, pod: &'a PodView) -> Ending<'a> {
+        let title = self.title(&pod.name);
+        let place = pod.node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
+        let words = self.words(pod);
+        let action = self.action(pod, &words);
+        let (cause, message) = if let Some(why) = &pod.disruption {
+            let message = format!("{title} was disrupted{place}: {}", why.trim_end_matches('.'));
+            (Cause::Disruption, message)
+        } else {
+            let (cause, how) = match &pod.exit {
+                Some(exit) if exit.reason.as_deref() == Some("OOMKilled") => (
+                    Cause::OutOfMemory,
+                    "used more memory than its limit (OOMKilled): raise resources.limits.memory or use a smaller \
+                     batch"
+                        .to_owned(),
+                ),
+                Some(exit) => (Cause::Application, how_it_ended(exit, &words)),
+                None => (Cause::Application, "the pod failed without an exit code".to_owned()),
+            };
+            (cause, format!("{title} failed{place}: {how}"))
+        };
+        Ending { words, action, broken: true, ..Ending::new(cause, Some(pod), message) }
+    }
+
+    /// A pod that is gone, or going, although nobody here asked for it.
+    fn lost(&self) -> Option<Ending<'a>> {
+        // Until all pods have been seen once, a missing one has not been created yet.
+        if !self.is_created() {
+            return None;
+        }
+        let same_shape = self.made_for_this_shape();
+        self.world.members().find_map(|member| {
+            let pod = self.pod(&member);
+            let gone = match pod {
+                Some(pod) => pod.deleting && pod.phase != PodPhase::Succeeded,
+                // Of a world of another shape this member was never a part.
+                None => same_shape && !self.member_succeeded(&member),
+            };
+            gone.then(|| self.taken(&member, pod))
+        })
+    }
+
+    /// A pod that was taken away.
+    pub(super) fn taken(&self, member: &Member<'_, '_>, pod: Option<&'a PodView>) -> Ending<'a> {
+        let why = pod.and_then(|pod| pod.disruption.as_deref()).unwrap_or("its pod was deleted");
+        let message = format!("{} was lost: {why}", member.title());
+        // As long as it runs, it can save its work, and the others with it.
+        let broken = pod.is_none_or(PodView::is_finished);
+        let action = pod.and_then(|pod| self.action(pod, &Words::default()));
+        Ending { action, broken, ..Ending::new(Cause::Disruption, pod, message) }
+    }
+
+    /// A pod that was seen and is gone before all pods of its attempt had been seen. A new one beside the others would join
+    /// a world that has begun without it.
+    fn gone_early(&self) -> Option<Ending<'a>> {
+        let number = self.attempt.map(|attempt| attempt.number);
+        if self.attempt.is_some_and(|attempt| attempt.created_time.is_some()) || self.gang.is_empty() {
+            return None;
+        }
+        let mut members = self.world.members();
+        let member = members.find(|member| {
+            let name = member.pod_name(self.world.job);
+            let vanished = self.snapshot.vanished.iter();
+            let mut vanished = vanished.filter(|pod| pod.attempt.is_some() && pod.attempt == number);
+            !self.gang.contains_key(name.as_str()) && vanished.any(|pod| pod.name == name)
+        })?;
+        let message = format!("{} was lost: its pod was deleted", member.title());
+        Some(Ending { broken: true, ..Ending::new(Cause::Disruption, None, message) })
+    }
+
+    /// No news of progress for too long. A program that never told any is left alone.
+    fn stalled(&self) -> Option<Ending<'a>> {
+        let limit = self.snapshot.job.spec.stall_timeout_seconds?;
+        let due = self.stall_due()?;
+        let message = format!("no progress was seen for {limit} s (stallTimeoutSeconds)");
+        (due <= self.now).then(|| Ending { broken: true, ..Ending::new(Cause::Stalled, None, message) })
+    }
+
+    /// When the attempt has stalled if nothing is heard of it.
+    pub(super) fn stall_due(&self) -> Option<Timestamp> {
+        let limit = self.snapshot.job.spec.stall_timeout_seconds?;
+        self.attempt.filter(|attempt| attempt.is_open() && attempt.running_time.is_some())?;
+        let last = self.snapshot.progress.as_ref()?.updated?;
+        Some(later(last, SignedDuration::from_secs(limit)))
+    }
+
+    /// The storage has another checkpoint than the program was told to go on from: its agent does not let it start.
+    fn misled(&self) -> Option<Ending<'a>> {
+        let agent =
+            self.snapshot.agent.as_ref().filter(|agent| self.gang.values().any(|pod| pod.uid == agent.pod));
+        let report = agent.map(|agent| &agent.report).filter(|report| report.resume_differs)?;
+        let attempt = self.attempt.filter(|attempt| attempt.is_open())?;
+        if attempt.resumed_from.as_deref() == report.checkpoint.as_ref() {
+            return None;
+        }
+        let message = match &report.checkpoint {
+            Some(checkpoint) => format!("checkpoint {} was found in the storage", checkpoint.path),
+            None => "the checkpoint that it should have gone on from is not in the storage".to_owned(),
+        };
+        Some(Ending { broken: true, ..Ending::new(Cause::Resume, None, message) })
+    }
+
+    /// An empty gang of a started attempt has lost everybody; otherwise the pods say what world they are of.
+    fn made_for_this_shape(&self) -> bool {
+        let shape = self.world.shape();
+        self.gang.values().all(|pod| pod.shape.as_deref() == Some(shape.as_str()))
+    }
+
+    fn changed(&self) -> Verdict<'a> {
+        let shape = self.world.shape();
+        if self.gang.values().any(|pod| pod.inputs.as_deref() != Some(self.inputs)) {
+            let message = "the spec changed: the pods are replaced by ones made from the new spec".to_owned();
+            return Verdict::Ends(Ending::new(Cause::Update, None, message));
+        }
+        let before = self.gang.values().find(|pod| pod.shape.as_deref() != Some(shape.as_str()));
+        before.map_or(Verdict::GoesOn, |pod| {
+            let before = pod.shape.as_deref().unwrap_or("an unknown number");
+            Verdict::Ends(Ending::new(Cause::Rescale, None, format!("rescaled from {before} to {shape}")))
+        })
+    }
+
+    fn title(&self, pod: &str) -> String {
+        let mut members = self.world.members();
+        let member = members.find(|member| member.pod_name(self.world.job) == pod);
+        member.map_or_else(|| format!("Pod {pod}"), |member| member.title())
+    }
+}
+
+/// Who failed first.
+enum Root<'a> {
+    None,
+    /// Not known yet, but then.
+    Unclear(Timestamp),
+    Pod(&'a PodView),
 }
 
 /// A pod that was deleted is stopped by a signal and then fails, too: that is not the program's doing.
-fn has_failed(pod: &PodView) -> bool {
+pub(super) fn has_failed(pod: &PodView) -> bool {
     pod.phase == PodPhase::Failed && !pod.deleting
 }
 
-/// A pod that the cluster takes away, once that has made any pod fail.
-fn disrupted<'a>(gang: &Gang<'a>) -> Option<&'a PodView> {
-    let mut pods = gang.values().copied();
-    let disrupted = |pod: &PodView| pod.disruption.is_some() && pod.phase != PodPhase::Succeeded;
-    gang.values().any(|pod| has_failed(pod)).then(|| pods.find(|pod| disrupted(pod))).flatten()
-}
-
-/// The pod that failed first; of several at the same moment, the one of the lowest rank.
-fn first_failure<'a>(world: &World<'_>, gang: &Gang<'a>) -> Option<&'a PodView> {
-    let when = |pod: &PodView| {
-        let at = pod.exit.as_ref().and_then(|exit| exit.at).map(jiff::Timestamp::as_second);
-        (at.is_none(), at)
-    };
-    // Members first, in the order of their ranks; the first of equals is taken.
-    let members = world.members().filter_map(|member| gang.get(member.pod_name(world.job).as_str()).copied());
-    members.chain(gang.values().copied()).filter(|pod| has_failed(pod)).min_by_key(|pod| when(pod))
-}
-
-fn failure<'a>(world: &World<'_>, pod: &'a PodView) -> Verdict<'a> {
-    let title = title(world, &pod.name);
-    let place = pod.node.as_ref().map(|node| format!(" on node {node}")).unwrap_or_default();
-    if let Some(why) = &pod.disruption {
-        let message = format!("{title} was disrupted{place}: {}", why.trim_end_matches('.'));
-        return Verdict::Ends { cause: Cause::Disruption, pod: Some(pod), message };
-    }
-    let (cause, how) = match &pod.exit {
-        Some(exit) if exit.reason.as_deref() == Some("OOMKilled") => (
-            Cause::OutOfMemory,
-            "used more memory than its limit (OOMKilled): raise resources.limits.memory or use a smaller batch".to_owned(),
-        ),
-        Some(exit) => (Cause::Application, how_it_ended(exit)),
-        None => (Cause::Application, "the pod failed without an exit code".to_owned()),
-    };
-    Verdict::Ends { cause, pod: Some(pod), message: format!("{title} failed{place}: {how}") }
-}
-
-/// The exit code, and what the runtime or the program itself left as its last words.
-fn how_it_ended(exit: &Exit) -> String {
-    let code = text::exit_code(exit.code);
-    let words =
+/// The exit code (a launcher's own says nothing), and what the runtime or the program itself left as its last words.
+fn how_it_ended(exit: &Exit, words: &Words) -> String {
+    let code = text::exit_code(words.child_code.filter(|_| exit.code == 1).unwrap_or(exit.code));
+    let runtime =
         exit.message.as_deref().and_then(|message| message.lines().find(|line| !line.trim().is_empty()));
-    match words {
+    match words.error.as_deref().or(runtime) {
         Some(words) => format!("{code}: {}", text::shortened(words.trim(), 200)),
         None => code,
     }
-}
-
-/// A pod that is gone, or going, although nobody here asked for it.
-fn lost<'a>(
-    world: &World<'_>,
-    gang: &Gang<'a>,
-    attempt: Option<&Attempt>,
-    status: &TrainingJobStatus,
-) -> Option<Verdict<'a>> {
-    // Until all pods have been seen once, a missing one has not been created yet.
-    attempt.filter(|attempt| attempt.is_open() && attempt.created_time.is_some())?;
-    let same_shape = made_for_this_shape(world, gang);
-    world.members().find_map(|member| {
-        let name = member.pod_name(world.job);
-        let pod = gang.get(name.as_str()).copied();
-        let gone = match pod {
-            Some(pod) => pod.deleting && pod.phase != PodPhase::Succeeded,
-            // Of a world of another shape this member was never a part.
-            None => same_shape && !member_succeeded(world, &member, gang, status, attempt),
-        };
-        gone.then(|| {
-            let why = pod
-                .and_then(|pod| pod.disruption.clone())
-                .unwrap_or_else(|| "its pod was deleted".to_owned());
-            let message = format!("{} was lost: {why}", member.title());
-            Verdict::Ends { cause: Cause::Disruption, pod, message }
-        })
-    })
-}
-
-/// A pod that was seen and is gone before all pods of its attempt had been seen. A new one beside the others would join
-/// a world that has begun without it.
-fn gone_early<'a>(
-    world: &World<'_>,
-    gang: &Gang<'a>,
-    vanished: &[&str],
-    attempt: Option<&Attempt>,
-) -> Option<Verdict<'a>> {
-    if attempt.is_some_and(|attempt| attempt.created_time.is_some()) {
-        return None;
-    }
-    let mut members = world.members();
-    let member = members.find(|member| {
-        let name = member.pod_name(world.job);
-        !gang.is_empty() && !gang.contains_key(name.as_str()) && vanished.contains(&name.as_str())
-    })?;
-    let message = format!("{} was lost: its pod was deleted", member.title());
-    Some(Verdict::Ends { cause: Cause::Disruption, pod: None, message })
-}
-
-/// An empty gang of a started attempt has lost everybody; otherwise the pods say what world they are of.
-fn made_for_this_shape(world: &World<'_>, gang: &Gang<'_>) -> bool {
-    let shape = world.shape();
-    gang.values().all(|pod| pod.shape.as_deref() == Some(shape.as_str()))
-}
-
-fn changed<'a>(world: &World<'_>, gang: &Gang<'a>, inputs: &str) -> Verdict<'a> {
-    let shape = world.shape();
-    if gang.values().any(|pod| pod.inputs.as_deref() != Some(inputs)) {
-        return Verdict::Ends {
-            cause: Cause::Update,
-            pod: None,
-            message: "the spec changed: the pods are replaced by ones made from the new spec".to_owned(),
-        };
-    }
-    let before = gang.values().find(|pod| pod.shape.as_deref() != Some(shape.as_str()));
-    match before {
-        None => Verdict::GoesOn,
-        Some(pod) => Verdict::Ends {
-            cause: Cause::Rescale,
-            pod: None,
-            message: format!(
-                "rescaled from {} to {shape}",
-                pod.shape.as_deref().unwrap_or("an unknown number")
-            ),
-        },
-    }
-}
-
-fn title(world: &World<'_>, pod: &str) -> String {
-    world
-        .members()
-        .find(|member| member.pod_name(world.job) == pod)
-        .map_or_else(|| format!("Pod {pod}"), |member| member.title())
 }

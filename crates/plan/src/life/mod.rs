@@ -4,12 +4,16 @@ mod backoff;
 mod deletion;
 mod ending;
 mod finished;
+mod force;
 mod invalid;
 mod judge;
+mod policy;
 mod report;
 mod running;
+mod single;
 mod suspension;
 
+pub use force::due as force_due;
 pub use invalid::UNREADABLE;
 use jiff::Timestamp;
 use trainyard_api::{Problem, Severity, names, validate};
@@ -29,6 +33,10 @@ pub fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
         return deletion::plan(snapshot, settings, now);
     }
     let mut draft = Draft::new(snapshot, settings, now);
+    draft.stage(force::steps(snapshot, settings, now));
+    if let Some(next) = force::next(snapshot, settings, now) {
+        draft.wake(next);
+    }
     if !has_finalizer(snapshot) {
         add_finalizer(&mut draft);
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use trainyard_api::{
-    AllocatedResources, CheckpointDefaults, CleanPodPolicy, Effective, Phase, TrainingJob, WorkerCounts,
-    WorkerStatus, names,
+    AllocatedResources, CheckpointDefaults, CheckpointStatus, CleanPodPolicy, Effective, Phase, RestartScope,
+    TrainingJob, WorkerCounts, WorkerStatus, condition, names,
 };
 
 use super::judge::Gang;
@@ -22,6 +22,9 @@ pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>)
     let mut counts = WorkerCounts::default();
     let mut workers = Vec::new();
     let mut replicas = 0;
+    // Who is restarted alone is counted alone, within the attempt.
+    let alone = job.spec.restart_scope() == RestartScope::Worker && !draft.status.attempts.is_empty();
+    let restart_count = if job.spec.restart_scope() == RestartScope::Worker { 0 } else { restart_count };
     let under_way =
         draft.status.attempts.last().is_some_and(|last| last.is_open() && last.created_time.is_some());
     for member in world.members() {
@@ -33,13 +36,17 @@ pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>)
         if member.role.is_workers() && pod.is_some() {
             replicas += 1;
         }
+        let single =
+            alone.then(|| draft.status.worker_statuses.iter().find(|worker| worker.pod_name == name));
+        let single = single.flatten();
         let worker = kept.cloned().unwrap_or_else(|| WorkerStatus {
+            failed_uid: single.and_then(|worker| worker.failed_uid.clone()),
             worker_id: i32::try_from(member.index).unwrap_or(i32::MAX),
             role: member.role.name.to_owned(),
             node_name: pod.and_then(|pod| pod.node.clone()),
             phase: pod.map_or(Phase::Pending, phase),
             status: pod.map_or(Phase::Pending, phase),
-            restart_count,
+            restart_count: single.map_or(restart_count, |worker| worker.restart_count),
             message: pod.and_then(pod_message),
             pod_name: name,
         });
@@ -52,6 +59,7 @@ pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>)
     draft.status.resources = Some(allocated(world, gang));
     draft.status.effective = Some(Box::new(effective(job, world, draft.settings)));
     progress(draft);
+    checkpoints(draft);
     draft.status.workers = Some(counts);
     draft.status.worker_statuses = workers;
     draft.status.replicas = Some(replicas);
@@ -87,6 +95,38 @@ fn progress(draft: &mut Draft<'_>) {
         status.duration = Some(text::duration(updated.duration_since(start.0)));
     }
 }
+
+/// What the agent said about the checkpoints. Without news, the last word stands.
+fn checkpoints(draft: &mut Draft<'_>) {
+    let Some(agent) = &draft.snapshot.agent else { return };
+    let number = draft.status.attempts.last().filter(|last| last.is_open()).map(|last| last.number);
+    let mut current = draft.snapshot.own_pods().filter(|pod| pod.attempt == number);
+    // To an attempt that starts afresh, what an earlier one saved means nothing.
+    if !draft.snapshot.job.spec.resumes() && !current.any(|pod| pod.uid == agent.pod) {
+        return;
+    }
+    let report = &agent.report;
+    let saved = report.checkpoint.as_ref().filter(|newest| draft.status.checkpoint.as_ref() != Some(newest));
+    if let Some(saved) = saved {
+        // Once in a while is enough for people.
+        let window = |at: &CheckpointStatus| at.time.as_ref().map(|time| time.0.as_second() / EVENT_SECONDS);
+        let before = draft.status.checkpoint.as_ref().and_then(window);
+        if window(saved).is_none_or(|now| before != Some(now)) && !report.resume_differs {
+            let message = format!("Saved {} ({})", text::checkpoint(saved), saved.path);
+            draft.normal("CheckpointSaved", message, window(saved).unwrap_or_default());
+        }
+    }
+    if draft.status.checkpoint != report.checkpoint {
+        draft.status.checkpoint.clone_from(&report.checkpoint);
+    }
+    match &report.problem {
+        Some(problem) => draft.condition(condition::CHECKPOINT_PROBLEM, true, "Storage", problem.as_str()),
+        None => draft.condition_over(condition::CHECKPOINT_PROBLEM, "Storage", "The storage is in order"),
+    }
+}
+
+/// `CheckpointSaved` is told once in so many seconds.
+const EVENT_SECONDS: i64 = 300;
 
 #[expect(clippy::cast_possible_truncation, reason = "a float becomes the nearest integer there is")]
 fn whole(number: f64) -> i64 {

@@ -2,10 +2,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use trainyard_api::{Attempt, Cause, RoleOrder, State, condition, names};
+use trainyard_api::{Attempt, Cause, RestartScope, RoleOrder, State, condition, names};
 
-use super::judge::{Gang, Verdict, judge};
-use super::{ending, invalid, report};
+use super::judge::{Case, Gang, Verdict};
+use super::{ending, invalid, report, single};
 use crate::build;
 use crate::draft::{Draft, later};
 use crate::inputs;
@@ -30,26 +30,40 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
         snapshot.own_pods().partition(|pod| pod.attempt == Some(number) && !ended);
     let gang: Gang<'_> = gang.into_iter().map(|pod| (pod.name.as_str(), pod)).collect();
     recover_record(draft, number, &gang);
+    if snapshot.own_pods().next().is_none() {
+        note_torn_down(draft);
+    }
 
     report::observe(draft, &world, &gang);
     note_created(draft, &world, &gang);
     let attempt = draft.status.attempts.last().filter(|attempt| attempt.number == number).cloned();
-    let vanished: Vec<&str> = snapshot
-        .vanished
-        .iter()
-        .filter(|pod| pod.attempt == Some(number))
-        .map(|pod| pod.name.as_str())
-        .collect();
-    match judge(&world, &gang, &vanished, attempt.as_ref(), &draft.status, &inputs) {
-        Verdict::Succeeded => return ending::complete(draft),
-        verdict => {
-            if let Some(reason) = overdue(draft) {
-                return reason.fail(draft);
-            }
-            if let Verdict::Ends { cause, pod, message } = verdict {
-                return ending::end_attempt(draft, cause, pod, &message);
-            }
-        }
+    let case = Case {
+        snapshot,
+        settings: draft.settings,
+        now: draft.now,
+        world: &world,
+        gang: &gang,
+        attempt: attempt.as_ref(),
+        status: &draft.status.clone(),
+        inputs: &inputs,
+    };
+    let verdict = case.judge();
+    if verdict == Verdict::Succeeded {
+        return ending::complete(draft);
+    }
+    if let Some(reason) = overdue(draft) {
+        return reason.fail(draft);
+    }
+    match verdict {
+        Verdict::Ends(ending) => return ending::end_attempt(draft, &ending),
+        Verdict::Wait(until) => draft.wake(until),
+        Verdict::GoesOn | Verdict::Succeeded => {}
+    }
+    if job.spec.restart_scope() == RestartScope::Worker && single::mend(draft, &case) {
+        return;
+    }
+    if let Some(due) = case.stall_due() {
+        draft.wake(due);
     }
     if let Some(refusal) = refusal(draft) {
         return refused(draft, &world, &gang, &older, number, refusal);
@@ -127,9 +141,33 @@ fn present(world: &World<'_>, gang: &Gang<'_>) -> usize {
     pods.filter(|pod| !pod.deleting).count()
 }
 
+/// All pods of the attempt that ended last are gone.
+fn note_torn_down(draft: &mut Draft<'_>) {
+    let now = draft.time();
+    let last = draft.status.attempts.last_mut().filter(|last| last.seconds.torn_down.is_none());
+    if let Some((last, ended)) = last.and_then(|last| last.end_time.clone().map(|ended| (last, ended))) {
+        last.seconds.torn_down = Some(now.0.duration_since(ended.0).as_secs().max(0));
+    }
+}
+
 fn begin(draft: &mut Draft<'_>, number: i32) {
     let time = draft.time();
+    note_torn_down(draft);
     draft.begin_attempt(number);
+    let resumes = draft.snapshot.job.spec.resumes();
+    if !resumes {
+        // What an earlier attempt saved is not where this one is.
+        draft.status.checkpoint = None;
+    }
+    if let Some(checkpoint) = draft.status.checkpoint.clone() {
+        let message = format!("Resuming from {} ({})", text::checkpoint(&checkpoint), checkpoint.path);
+        draft.normal("ResumingFromCheckpoint", message, number);
+        if let Some(attempt) = draft.open_attempt() {
+            attempt.resumed_from = Some(Box::new(checkpoint));
+        }
+        // All ranks must go on from the same one, whatever is saved until the last of them is created.
+        draft.decide();
+    }
     draft.status.start_time.get_or_insert_with(|| time.clone());
     draft.status.active_since.get_or_insert(time);
 }
@@ -329,7 +367,6 @@ fn blocker(draft: &Draft<'_>, world: &World<'_>) -> Option<String> {
 
 /// Creates the pods that are missing, in the order of their roles.
 fn staff(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, number: i32, inputs: &str) {
-    let job = &*draft.snapshot.job;
     let started = |order: RoleOrder| {
         world
             .members()
@@ -349,15 +386,34 @@ fn staff(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, number: i32,
     if missing.is_empty() {
         return;
     }
-    let build = |member: &Member<'_, '_>| {
-        let pod = build::pod(job, world, member, number, inputs, draft.settings);
-        Step::Create(NewObject::Pod(Box::new(pod)))
-    };
-    let steps = missing.iter().map(build).collect();
-    draft.stage(steps);
     if draft.open_attempt().is_none() {
         begin(draft, number);
     }
+    create(draft, world, &missing, number, inputs);
+}
+
+/// Creates pods of the open attempt.
+pub(super) fn create(
+    draft: &mut Draft<'_>,
+    world: &World<'_>,
+    members: &[Member<'_, '_>],
+    number: i32,
+    inputs: &str,
+) {
+    let job = &*draft.snapshot.job;
+    let resumed = draft.open_attempt().and_then(|attempt| attempt.resumed_from.clone());
+    let order = build::Order {
+        job,
+        world,
+        attempt: number,
+        inputs,
+        resume: resumed.as_deref(),
+        avoided: &draft.status.avoided_nodes,
+        settings: draft.settings,
+    };
+    let pod = |member: &Member<'_, '_>| Step::Create(NewObject::Pod(Box::new(order.pod(member))));
+    let steps = members.iter().map(pod).collect();
+    draft.stage(steps);
 }
 
 /// State, conditions and message of an attempt that goes on.
@@ -367,6 +423,20 @@ fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: 
     let workers = usize::try_from(world.size()).unwrap_or(usize::MAX);
     let time = draft.time();
     let created = is_created(draft);
+    let placed = world.members().all(|member| {
+        let pod = gang.get(member.pod_name(world.job).as_str());
+        pod.is_none_or(|pod| pod.node.is_some() || pod.is_finished())
+    });
+    let progressed = draft.snapshot.progress.as_ref().and_then(|progress| progress.updated);
+    if let Some(attempt) = draft.open_attempt().filter(|_| created) {
+        if let (true, None, Some(created)) = (placed, attempt.seconds.scheduled, &attempt.created_time) {
+            attempt.seconds.scheduled = Some(time.0.duration_since(created.0).as_secs().max(0));
+        }
+        if let (None, Some(at), Some(began)) = (attempt.seconds.first_step, progressed, &attempt.running_time)
+        {
+            attempt.seconds.first_step = Some(at.duration_since(began.0).as_secs().max(0));
+        }
+    }
     let required_started = world
         .members()
         .filter(|member| member.role.is_required())
@@ -376,6 +446,10 @@ fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: 
         && draft.open_attempt().is_some_and(|attempt| attempt.running_time.is_none())
     {
         if let Some(attempt) = draft.open_attempt() {
+            let scheduled = attempt.seconds.scheduled.unwrap_or_default();
+            let created = attempt.created_time.as_ref();
+            attempt.seconds.started =
+                created.map(|created| (time.0.duration_since(created.0).as_secs() - scheduled).max(0));
             attempt.running_time = Some(time);
         }
         let number = draft.status.attempts.last().map_or(1, |attempt| attempt.number);
@@ -386,6 +460,7 @@ fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: 
         draft.state(State::Running);
         draft.condition(condition::RUNNING, true, "TrainingStarted", "All workers active");
         draft.condition_over(condition::RESTARTING, "Restarted", "All workers run again");
+        draft.condition_over(condition::STALLED, "Restarted", "All workers run again");
         let counts = draft.status.workers.unwrap_or_default();
         draft.message(match counts.succeeded {
             0 => format!("{} running", text::count(workers, "worker")),

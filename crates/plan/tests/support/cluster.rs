@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use trainyard_api::{Attempt, Cause, State, TrainingJob, TrainingJobSpec, TrainingJobStatus};
+use trainyard_api::{AgentReport, Attempt, Cause, State, TrainingJob, TrainingJobSpec, TrainingJobStatus};
 use trainyard_plan::{
-    ClaimView, Exit, NewObject, Notice, ObjectView, Obstacle, ObstacleKind, PodPhase, PodView, Settings,
-    Snapshot, Vanished, Waiting,
+    AgentView, ClaimView, Exit, NewObject, NodeView, Notice, ObjectView, Obstacle, ObstacleKind, PodPhase,
+    PodView, Settings, Snapshot, Tail, Vanished, Waiting,
 };
 
 use super::job::dawn;
@@ -31,6 +31,12 @@ pub(crate) struct Cluster {
     pub(crate) vanished: Vec<Vanished>,
     /// What the program of rank 0 says.
     pub(crate) progress: Option<trainyard_progress::Progress>,
+    /// What the agent beside it says.
+    pub(crate) agent: Option<AgentReport>,
+    pub(crate) tails: Vec<Tail>,
+    /// The grace of every deletion, in order.
+    pub(crate) graces: Vec<Option<u32>>,
+    pub(crate) nodes: Vec<NodeView>,
     /// Everything that was ever created, newest last.
     pub(crate) created: Vec<NewObject>,
     pub(crate) events: Vec<Notice>,
@@ -71,6 +77,10 @@ impl Cluster {
             obstacles: Vec::new(),
             last_status_write: None,
             progress: None,
+            agent: None,
+            tails: Vec::new(),
+            graces: Vec::new(),
+            nodes: Vec::new(),
             vanished: Vec::new(),
             created: Vec::new(),
             events: Vec::new(),
@@ -216,7 +226,16 @@ impl Cluster {
             obstacles: self.obstacles.clone(),
             last_status_write: self.last_status_write,
             progress: self.progress.clone(),
+            agent: self.agent.clone().map(|report| AgentView { pod: self.leader(), report }),
+            tails: self.tails.clone(),
+            nodes: self.nodes.clone(),
         }
+    }
+
+    /// The uid of the pod of rank 0.
+    fn leader(&self) -> String {
+        let name = trainyard_plan::World::of(self.job()).leader();
+        self.pods.get(&name).map(|pod| pod.uid.clone()).unwrap_or_default()
     }
 
     // What users and the world do.

@@ -263,7 +263,7 @@ impl Cluster {
                 }
             }
             Step::Create(object) => self.create(object),
-            Step::Delete(target) => self.delete(target),
+            Step::Delete { target, grace } => self.delete(target, *grace),
             Step::Restore(restore) => self.restore(restore),
             Step::DeleteJob => {
                 self.tally.deletes += 1;
@@ -339,14 +339,19 @@ impl Cluster {
         Some((refused.0, "the API server says no".into()))
     }
 
-    fn delete(&mut self, target: &Target) {
+    fn delete(&mut self, target: &Target, grace: Option<u32>) {
         self.tally.deletes += 1;
+        self.graces.push(grace);
         match target.kind {
             TargetKind::Pod => {
                 let pod = self.pods.get(&target.name).expect("deletes a pod that exists");
                 assert_eq!(pod.uid, target.uid, "deletes another pod of that name");
                 assert!(self.is_own(pod), "deletes somebody else's pod");
-                self.take_pod(&target.name);
+                if grace == Some(0) {
+                    self.pods.remove(&target.name);
+                } else {
+                    self.take_pod(&target.name);
+                }
             }
             TargetKind::Claim => {
                 assert!(self.claims.remove(&target.name).is_some(), "deletes a claim that exists");
@@ -422,8 +427,10 @@ fn view_of(pod: &Pod, uid: &str) -> PodView {
         inputs: note(names::INPUTS_ANNOTATION),
         shape: note(names::SHAPE_ANNOTATION),
         deleting: false,
+        leaves_by: None,
         phase: PodPhase::Pending,
         lingers: false,
+        agent_started: false,
         node: None,
         exit: None,
         waiting: None,

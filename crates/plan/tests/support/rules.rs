@@ -55,11 +55,13 @@ pub(crate) fn check(snapshot: &Snapshot, plan: &Plan, now: jiff::Timestamp, orde
                 assert!(!known, "creates {name}, which exists already");
                 assert!(created.insert((object.kind(), name.clone())), "creates {name} twice");
             }
-            Step::Delete(target) => {
+            Step::Delete { target, grace } => {
                 let ours = match target.kind {
-                    TargetKind::Pod => snapshot
-                        .own_pods()
-                        .any(|pod| pod.name == target.name && pod.uid == target.uid && !pod.deleting),
+                    // A pod that is on its way out is only ever hastened, by force.
+                    TargetKind::Pod => snapshot.own_pods().any(|pod| {
+                        let stays = !pod.deleting || *grace == Some(0);
+                        pod.name == target.name && pod.uid == target.uid && stays
+                    }),
                     TargetKind::Claim => {
                         target.name == names::claim(snapshot.name())
                             && snapshot
@@ -120,8 +122,18 @@ fn check_durable(snapshot: &Snapshot, plan: &Plan) {
     let of_it =
         |name: &str| snapshot.own_pods().any(|pod| pod.name == name && pod.attempt == Some(running.number));
     for step in plan.steps() {
-        if let Step::Delete(target) = step
+        // Who is replaced alone has its own record, and a pod that is going is none of the attempt's any more.
+        let recorded = |uid: &String| {
+            let known = status.iter().flat_map(|status| &status.worker_statuses);
+            let decided =
+                plan.status.worker_statuses.iter().filter(|_| plan.write == StatusWrite::BeforeSteps);
+            let mut workers = known.chain(decided);
+            workers.any(|worker| worker.failed_uid.as_ref() == Some(uid))
+        };
+        if let Step::Delete { target, grace } = step
             && of_it(&target.name)
+            && !recorded(&target.uid)
+            && *grace != Some(0)
         {
             assert_eq!(
                 plan.write,

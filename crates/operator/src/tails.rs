@@ -1,0 +1,101 @@
+//! The ends of the logs of pods that failed: they tell the root from those who only miss a peer. They are read before the
+//! decision, because afterwards the pods are gone.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::LogParams;
+use trainyard_api::names;
+use trainyard_plan::{PodPhase, PodView, Snapshot, Tail};
+
+use crate::cache::JobKey;
+use crate::driver::Shared;
+
+/// Of so many pods that failed first, the logs are read: the root is among them.
+const PODS_MAX: usize = 8;
+const LINES: i64 = 60;
+const BYTES: i64 = 32 << 10;
+/// So long a decision waits for a log. A node that is down does not answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Shared {
+    /// Reads the logs of pods that failed. Says how long to wait for them.
+    pub(crate) fn read_tails(self: &Arc<Self>, key: &JobKey, snapshot: &Snapshot) -> Option<Duration> {
+        let pods = mute(snapshot);
+        self.with_memory(key, |memory| {
+            memory.tails.retain(|tail| snapshot.pods.iter().any(|pod| pod.uid == tail.pod));
+            if pods.is_empty() {
+                memory.reading = None;
+                return None;
+            }
+            if let Some(since) = memory.reading {
+                let left = PATIENCE.checked_sub(since.elapsed());
+                if left.is_none() {
+                    // Nothing is known of them, and nothing will be.
+                    let nothing = |pod: &&PodView| Tail { pod: pod.uid.clone(), text: String::new() };
+                    memory.tails.extend(pods.iter().map(nothing));
+                    memory.reading = None;
+                }
+                return left;
+            }
+            memory.reading = Some(Instant::now());
+            let pods = pods.iter().map(|pod| (pod.name.clone(), pod.uid.clone())).collect();
+            tokio::spawn(read(self.clone(), key.clone(), pods));
+            Some(PATIENCE)
+        })
+        .flatten()
+    }
+}
+
+/// Pods of the current attempt that failed by themselves, the first of them, whose logs have not been read.
+fn mute(snapshot: &Snapshot) -> Vec<&PodView> {
+    let status = snapshot.job.status.as_ref();
+    let last = status.and_then(|status| status.attempts.last()).filter(|last| last.is_open());
+    let Some(number) = last.map(|last| last.number) else { return Vec::new() };
+    let failed = |pod: &&PodView| {
+        let ended = pod.phase == PodPhase::Failed && pod.exit.as_ref().is_some_and(|exit| exit.code != 0);
+        ended && pod.attempt == Some(number) && !pod.deleting && pod.disruption.is_none()
+    };
+    let mut pods: Vec<&PodView> = snapshot.own_pods().filter(failed).collect();
+    pods.sort_by_key(|pod| pod.exit.as_ref().and_then(|exit| exit.at));
+    pods.truncate(PODS_MAX);
+    pods.retain(|pod| snapshot.tails.iter().all(|tail| tail.pod != pod.uid));
+    pods
+}
+
+async fn read(shared: Arc<Shared>, key: JobKey, pods: Vec<(String, String)>) {
+    let api: Api<Pod> = Api::namespaced(shared.follower.client.clone(), &key.namespace);
+    let parameters = LogParams {
+        container: Some(names::CONTAINER.to_owned()),
+        tail_lines: Some(LINES),
+        limit_bytes: Some(BYTES),
+        ..LogParams::default()
+    };
+    let read = |(name, pod): (String, String)| {
+        let (api, parameters) = (&api, &parameters);
+        async move {
+            let text = match tokio::time::timeout(PATIENCE, api.logs(&name, parameters)).await {
+                Ok(Ok(text)) => text,
+                Ok(Err(error)) => {
+                    tracing::debug!(pod = %name, "the end of its log cannot be read: {error}");
+                    String::new()
+                }
+                Err(_) => String::new(),
+            };
+            Tail { pod, text }
+        }
+    };
+    let tails = join_all(pods.into_iter().map(read)).await;
+    shared.with_memory(&key, |memory| {
+        memory.reading = None;
+        for tail in tails {
+            if memory.tails.iter().all(|known| known.pod != tail.pod) {
+                memory.tails.push(tail);
+            }
+        }
+    });
+    shared.queue.add(key);
+}

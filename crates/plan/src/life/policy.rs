@@ -1,0 +1,171 @@
+//! What a failure leads to: the job's own rules first, then its restart policy, then the limits.
+
+use jiff::SignedDuration;
+use regex_lite::Regex;
+use trainyard_api::{
+    Attempt, Cause, FailureAction, FailureRule, RestartPolicy, Restarts, TrainingJobSpec, TrainingJobStatus,
+};
+
+use super::judge::Ending;
+use crate::settings::Settings;
+use crate::snapshot::PodView;
+use crate::text;
+use crate::words::{Words, signature};
+
+/// The first rule that matches a pod that failed.
+pub(super) fn action(
+    rules: &[FailureRule],
+    pod: &PodView,
+    words: &Words,
+    tail: Option<&str>,
+) -> Option<FailureAction> {
+    rules.iter().find(|rule| matches(rule, pod, words, tail)).map(|rule| rule.action)
+}
+
+fn matches(rule: &FailureRule, pod: &PodView, words: &Words, tail: Option<&str>) -> bool {
+    let code = exit_code(Some(pod), words);
+    let reason = pod.exit.as_ref().and_then(|exit| exit.reason.as_deref());
+    let is_reason = |wanted: &String| {
+        let disrupted = pod.disruption.as_deref().is_some_and(|why| why.starts_with(wanted.as_str()));
+        reason == Some(wanted) || disrupted
+    };
+    let found = |pattern: &String| {
+        let pattern = Regex::new(pattern).ok();
+        pattern.zip(tail).is_some_and(|(pattern, tail)| pattern.is_match(tail))
+    };
+    let codes = rule.exit_codes.as_ref();
+    (codes.is_some() || rule.reasons.is_some() || rule.log_pattern.is_some())
+        && codes.is_none_or(|codes| code.is_some_and(|code| codes.contains(&code)))
+        && rule.reasons.as_ref().is_none_or(|reasons| reasons.iter().any(is_reason))
+        && rule.log_pattern.as_ref().is_none_or(found)
+}
+
+/// The code of the program; of a launcher that only passes on that a child failed, the child's.
+pub(super) fn exit_code(pod: Option<&PodView>, words: &Words) -> Option<i32> {
+    let code = pod?.exit.as_ref()?.code;
+    Some(words.child_code.filter(|_| code == 1).unwrap_or(code))
+}
+
+/// Why a failure is the last one: a reason for the condition, and a sentence.
+pub(super) struct Final {
+    pub(super) reason: &'static str,
+    pub(super) why: String,
+}
+
+/// Whether it uses up `backoffLimit`.
+pub(super) fn counts(ending: &Ending<'_>) -> bool {
+    match ending.action {
+        Some(FailureAction::Restart) => true,
+        Some(FailureAction::RestartWithoutCounting | FailureAction::Ignore) => false,
+        Some(FailureAction::Fail) | None => ending.cause.counts(),
+    }
+}
+
+/// Why this failure is the last one, if it is. `attempts` ends with the one that has just failed.
+pub(super) fn is_final(
+    spec: &TrainingJobSpec,
+    settings: &Settings,
+    restarts: &Restarts,
+    attempts: &[Attempt],
+    ending: &Ending<'_>,
+) -> Option<Final> {
+    let told = |reason: &'static str, why: &str| Some(Final { reason, why: why.to_owned() });
+    if ending.action == Some(FailureAction::Fail) {
+        return told("FailurePolicy", "a rule of failurePolicy says that this is final");
+    }
+    if let Some(times) = same_failure(settings, attempts) {
+        let why = format!(
+            "the same happened {times} times without progress in between: it is not tried again, whatever backoffLimit \
+             allows"
+        );
+        return told("SameFailure", &why);
+    }
+    if !counts(ending) {
+        return None;
+    }
+    let code = exit_code(ending.pod, &ending.words);
+    match spec.restart_policy() {
+        _ if ending.action == Some(FailureAction::Restart) && restarts.application < spec.backoff_limit() => {
+            None
+        }
+        RestartPolicy::Never => told("RestartPolicyNever", "restartPolicy Never: it is not restarted"),
+        RestartPolicy::ExitCode if code.is_some_and(|code| (1..128).contains(&code)) => {
+            told("PermanentExitCode", "restartPolicy ExitCode: exit codes below 128 are not restarted")
+        }
+        _ if restarts.application >= spec.backoff_limit() => match spec.backoff_limit() {
+            0 => told("BackoffLimitExceeded", "backoffLimit is 0: it is not restarted"),
+            limit => {
+                told("BackoffLimitExceeded", &format!("all {limit} restarts of backoffLimit are used up"))
+            }
+        },
+        _ => None,
+    }
+}
+
+/// How often the last attempts ended for one and the same reason, without progress in between, if that is too often. It
+/// takes more than an exit code to know: the same error in the log, or a stall.
+fn same_failure(settings: &Settings, attempts: &[Attempt]) -> Option<usize> {
+    let limit = usize::try_from(settings.same_failures).ok().filter(|limit| *limit > 0)?;
+    let root = |attempt: &Attempt| match attempt.cause? {
+        Cause::Stalled => Some((Cause::Stalled, String::new())),
+        cause @ (Cause::Application | Cause::OutOfMemory) => {
+            Some((cause, signature(attempt.error.as_deref()?)))
+        }
+        _ => None,
+    };
+    let last = root(attempts.last()?)?;
+    let same = attempts
+        .iter()
+        .rev()
+        .take_while(|attempt| !attempt.made_progress() && root(attempt).as_ref() == Some(&last));
+    let times = same.count();
+    (times >= limit).then_some(times)
+}
+
+/// How many attempts in a row, up to the one that has just failed, failed without progress. One that ran for long is the first of
+/// a new row, and one that got past a new checkpoint is none.
+pub(super) fn streak(attempts: &[Attempt]) -> i32 {
+    let mut streak = 0;
+    for attempt in attempts.iter().rev() {
+        let failures = [Cause::Application, Cause::OutOfMemory, Cause::Disruption, Cause::Stalled];
+        let failed = attempt.cause.is_some_and(|cause| failures.contains(&cause));
+        if !failed || attempt.made_progress() {
+            break;
+        }
+        streak += 1;
+        let ran = attempt.running_time.as_ref().zip(attempt.end_time.as_ref());
+        if ran.is_some_and(|(began, ended)| ended.0.duration_since(began.0) >= LONG) {
+            break;
+        }
+    }
+    streak
+}
+
+/// Whoever ran for so long has not failed at once.
+const LONG: SignedDuration = SignedDuration::from_mins(10);
+
+/// Nodes on which the remembered attempts failed too often, sorted.
+pub(super) fn avoided(settings: &Settings, status: &TrainingJobStatus) -> Vec<String> {
+    let limit = usize::try_from(settings.node_failures).unwrap_or(usize::MAX);
+    if limit == 0 {
+        return Vec::new();
+    }
+    // What a program does by itself (memory, stalls of all) is not the node's fault.
+    let blamed = |attempt: &&Attempt| matches!(attempt.cause, Some(Cause::Application | Cause::Disruption));
+    let nodes: Vec<&String> =
+        status.attempts.iter().filter(blamed).filter_map(|attempt| attempt.node_name.as_ref()).collect();
+    let mut avoided: Vec<String> = nodes
+        .iter()
+        .filter(|node| nodes.iter().filter(|other| other == node).count() >= limit)
+        .map(|node| (*node).clone())
+        .collect();
+    avoided.sort_unstable();
+    avoided.dedup();
+    avoided
+}
+
+/// "restart 2 of 3 in 20s", "restart 1 of 3 now".
+pub(super) fn restart_words(restarts: &Restarts, limit: i32, delay: SignedDuration) -> String {
+    let wait = if delay.is_zero() { "now".to_owned() } else { format!("in {}", text::duration(delay)) };
+    format!("restart {} of {limit} {wait}", restarts.application)
+}

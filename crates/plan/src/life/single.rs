@@ -1,0 +1,142 @@
+//! `restartScope: Worker`: whoever fails is replaced alone, and the others go on.
+//!
+//! The attempt stays open. A failure is counted once, because the status of the worker names the pod whose failure it counted;
+//! only then the pod is removed, and a new one takes its place.
+
+use trainyard_api::{FailureAction, Phase, condition};
+
+use super::judge::{Case, Ending, has_failed};
+use super::{backoff, ending, policy, running};
+use crate::draft::{Draft, whole_seconds};
+use crate::snapshot::{PodPhase, PodView};
+use crate::world::Member;
+
+/// Counts, removes and replaces single pods. Says whether that was all there is to do now.
+pub(super) fn mend(draft: &mut Draft<'_>, case: &Case<'_, '_>) -> bool {
+    let Some(attempt) = case.attempt.filter(|attempt| attempt.is_open() && attempt.created_time.is_some())
+    else {
+        return false;
+    };
+    let members: Vec<Member<'_, '_>> = case.world.members().collect();
+    let needed = |member: &Member<'_, '_>| {
+        let pod = case.gang.get(member.pod_name(case.world.job).as_str()).copied();
+        Loss::of(case, member, pod)
+    };
+    // One decision at a time: each is written down before anything follows from it.
+    for member in &members {
+        match needed(member) {
+            Some(loss) if !is_recorded(draft, case, member, loss.pod) => {
+                record(draft, case, member, &loss, attempt.number);
+                return true;
+            }
+            _ => {}
+        }
+    }
+    let gone: Vec<&PodView> = members.iter().filter_map(|member| needed(member)?.pod).collect();
+    draft.delete_pods(gone);
+    if let Some(until) = draft.status.backoff_until.clone() {
+        if draft.now < until.0 {
+            draft.wake(until.0);
+            return false;
+        }
+        draft.status.backoff_until = None;
+    }
+    let missing: Vec<Member<'_, '_>> =
+        members.into_iter().filter(|member| needed(member).is_some_and(|loss| loss.pod.is_none())).collect();
+    if !missing.is_empty() {
+        running::create(draft, case.world, &missing, attempt.number, case.inputs);
+    }
+    false
+}
+
+/// A worker that has to be replaced.
+struct Loss<'a> {
+    /// None when it is gone already.
+    pod: Option<&'a PodView>,
+    ending: Ending<'a>,
+}
+
+impl<'a> Loss<'a> {
+    fn of(case: &Case<'_, 'a>, member: &Member<'_, '_>, pod: Option<&'a PodView>) -> Option<Self> {
+        let succeeded = case.member_succeeded(member);
+        match pod {
+            _ if succeeded => None,
+            Some(pod) if has_failed(pod) => Some(Self { pod: Some(pod), ending: case.failure(pod) }),
+            Some(pod) if pod.deleting && pod.phase != PodPhase::Succeeded => {
+                Some(Self { pod: Some(pod), ending: case.taken(member, Some(pod)) })
+            }
+            Some(_) => None,
+            None => Some(Self { pod: None, ending: case.taken(member, None) }),
+        }
+    }
+}
+
+/// Whether this loss has been written down. A pod that is gone was written down if its worker has not run since.
+fn is_recorded(
+    draft: &Draft<'_>,
+    case: &Case<'_, '_>,
+    member: &Member<'_, '_>,
+    pod: Option<&PodView>,
+) -> bool {
+    let name = member.pod_name(case.world.job);
+    let worker = draft.status.worker_statuses.iter().find(|worker| worker.pod_name == name);
+    worker.is_some_and(|worker| match pod {
+        Some(pod) => worker.failed_uid.as_ref() == Some(&pod.uid),
+        None => worker.failed_uid.is_some(),
+    })
+}
+
+fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, loss: &Loss<'_>, number: i32) {
+    draft.decide();
+    let ending = &loss.ending;
+    let counts = policy::counts(ending);
+    let name = member.pod_name(case.world.job);
+    let mut restarts = draft.status.restarts.unwrap_or_default();
+    if ending.cause.counts() {
+        ending::announce_failure(draft, number, loss.pod, &ending.message);
+    }
+    let end = policy::is_final(&case.snapshot.job.spec, draft.settings, &restarts, &[], ending);
+    if let Some(end) = end.filter(|_| counts || ending.action == Some(FailureAction::Fail)) {
+        draft.end_attempt(ending.cause, loss.pod, &ending.message);
+        if let Some(attempt) = draft.status.attempts.last_mut() {
+            attempt.exit_code = policy::exit_code(loss.pod, &ending.words);
+            attempt.error.clone_from(&ending.words.error);
+        }
+        ending::fail(draft, end.reason, &format!("{}; {}", ending.message, end.why));
+        return;
+    }
+    ending::count(&mut restarts, ending.cause, counts);
+    draft.status.restarts = Some(restarts);
+    let mut count = 0;
+    for worker in draft.status.worker_statuses.iter_mut().filter(|worker| worker.pod_name == name) {
+        worker.restart_count = worker.restart_count.saturating_add(1);
+        worker.failed_uid = Some(loss.pod.map_or_else(|| "gone".to_owned(), |pod| pod.uid.clone()));
+        worker.phase = Phase::Pending;
+        worker.status = Phase::Pending;
+        count = worker.restart_count;
+    }
+    let delay = if counts {
+        backoff::delay(draft.settings, draft.snapshot.uid(), count)
+    } else {
+        jiff::SignedDuration::ZERO
+    };
+    let message = if counts {
+        let limit = case.snapshot.job.spec.backoff_limit();
+        format!("{}; {}", ending.message, policy::restart_words(&restarts, limit, delay))
+    } else {
+        format!("{}; it is replaced, which does not count as a failure", ending.message)
+    };
+    draft.warning(
+        if ending.cause.counts() { "Restarting" } else { "WorkerDisrupted" },
+        &message,
+        format!("{number}/{name}/{count}"),
+    );
+    draft.status.backoff_until = (!delay.is_zero()).then(|| whole_seconds(backoff::until(draft.now, delay)));
+    draft.condition(condition::RESTARTING, true, ending.cause.as_str(), &message);
+    draft.message(message);
+    if let Some(until) = draft.status.backoff_until.clone() {
+        draft.wake(until.0);
+    }
+    // The next look removes the pod: by then this is written.
+    draft.delete_pods(loss.pod);
+}

@@ -1,0 +1,456 @@
+//! Causes told apart, and what follows from each: rules, scopes, checkpoints, stalls, dead nodes.
+
+mod support;
+
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Pod;
+use support::{Cluster, Job, job};
+use trainyard_api::{
+    AgentReport, Cause, CheckpointStatus, FailureAction, FailurePolicy, FailureRule, RestartScope, State,
+    SuccessPolicy,
+};
+use trainyard_plan::{NewObject, NodeState, NodeView, Tail};
+
+fn running(job: Job) -> Cluster {
+    let mut cluster = job.submitted().prompt();
+    cluster.settle();
+    cluster.run_all();
+    cluster.settle();
+    assert_eq!(cluster.state(), State::Running);
+    cluster
+}
+
+fn rule(action: FailureAction) -> FailureRule {
+    FailureRule { exit_codes: None, reasons: None, log_pattern: None, action }
+}
+
+fn ruled(rules: Vec<FailureRule>) -> Job {
+    job("bert").workers(2).with(|spec| {
+        spec.failure_policy = Some(Box::new(FailurePolicy { rules: Some(rules), ..Default::default() }));
+    })
+}
+
+fn alone(job: Job) -> Job {
+    job.with(|spec| {
+        let policy = FailurePolicy { restart_scope: Some(RestartScope::Worker), rules: None };
+        spec.failure_policy = Some(Box::new(policy));
+    })
+}
+
+/// The pod's log ends like this.
+fn says(cluster: &mut Cluster, short: &str, text: &str) {
+    let pod = cluster.pod(short).uid.clone();
+    cluster.tails.push(Tail { pod, text: text.to_owned() });
+}
+
+fn saved(path: &str, epoch: i64) -> AgentReport {
+    let checkpoint = CheckpointStatus { path: path.into(), epoch: Some(epoch), ..Default::default() };
+    AgentReport { checkpoint: Some(checkpoint), ..Default::default() }
+}
+
+/// The newest pod of that name that was created.
+fn newest(cluster: &Cluster, name: &str) -> Pod {
+    let pods = cluster.created.iter().rev().filter_map(|object| match object {
+        NewObject::Pod(pod) => Some(pod),
+        _ => None,
+    });
+    let mut pods = pods.filter(|pod| pod.metadata.name.as_deref() == Some(name));
+    (**pods.next().expect("such a pod was created")).clone()
+}
+
+fn variable(pod: &Pod, name: &str) -> Option<String> {
+    let container = &pod.spec.as_ref()?.containers[0];
+    container.env.iter().flatten().find(|variable| variable.name == name)?.value.clone()
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let rules = vec![
+        FailureRule { exit_codes: Some(vec![42]), ..rule(FailureAction::Fail) },
+        FailureRule { exit_codes: Some(vec![7]), ..rule(FailureAction::RestartWithoutCounting) },
+        FailureRule { reasons: Some(vec!["OOMKilled".into()]), ..rule(FailureAction::Fail) },
+        FailureRule { log_pattern: Some("NaN (loss|grad)".into()), ..rule(FailureAction::Fail) },
+    ];
+    let mut bert = running(ruled(rules.clone()));
+    bert.fail("workers-0", 7);
+    bert.settle();
+    assert_eq!((bert.state(), bert.restarts()), (State::Restarting, (0, 1, 0, 0)));
+
+    let mut bert = running(ruled(rules.clone()));
+    bert.fail("workers-0", 42);
+    bert.settle();
+    assert_eq!((bert.state(), bert.condition("Failed").1), (State::Failed, "FailurePolicy"));
+
+    let mut bert = running(ruled(rules.clone()));
+    bert.fail_because("workers-0", 137, "OOMKilled");
+    bert.settle();
+    assert_eq!(bert.state(), State::Failed);
+
+    let mut bert = running(ruled(rules.clone()));
+    bert.fail("workers-0", 1);
+    says(&mut bert, "workers-0", "step 3\nstopping: NaN loss\n");
+    bert.settle();
+    assert_eq!(bert.state(), State::Failed);
+
+    let mut bert = running(ruled(rules));
+    bert.fail("workers-0", 1);
+    bert.settle();
+    assert_eq!((bert.state(), bert.restarts()), (State::Restarting, (1, 0, 0, 0)), "no rule matches");
+}
+
+#[test]
+fn an_ignored_failure_counts_as_done() {
+    let rules = vec![FailureRule { exit_codes: Some(vec![3]), ..rule(FailureAction::Ignore) }];
+    let mut bert = running(ruled(rules));
+    bert.fail("workers-1", 3);
+    bert.settle();
+    assert_eq!((bert.state(), bert.restarts()), (State::Running, (0, 0, 0, 0)));
+    bert.succeed("workers-0");
+    bert.settle();
+    assert_eq!(bert.state(), State::Completed);
+}
+
+#[test]
+fn success_as_the_policy_has_it() {
+    let with = |policy| job("bert").workers(3).with(|spec| spec.success_policy = Some(policy));
+    let mut bert = running(with(SuccessPolicy::Leader));
+    bert.succeed("workers-1");
+    bert.settle();
+    assert_eq!(bert.state(), State::Running);
+    bert.succeed("workers-0");
+    bert.settle();
+    assert_eq!((bert.state(), bert.pods().len()), (State::Completed, 2), "who still ran is stopped");
+
+    let mut bert = running(with(SuccessPolicy::AnyWorker));
+    bert.succeed("workers-2");
+    bert.settle();
+    assert_eq!(bert.state(), State::Completed);
+}
+
+#[test]
+fn who_misses_a_peer_is_not_the_root() {
+    let mut bert = running(job("bert").workers(3));
+    bert.fail("workers-0", 1);
+    says(&mut bert, "workers-0", "RuntimeError: gloo: Connection closed by peer [10.0.0.3]:29500");
+    bert.settle();
+    assert_eq!(bert.state(), State::Running, "somebody else must have failed: that is waited for");
+    bert.pass(1);
+    bert.fail("workers-2", 1);
+    says(&mut bert, "workers-2", "Traceback\nValueError: bad batch 17");
+    bert.settle();
+    let attempt = &bert.attempts()[0];
+    assert_eq!(attempt.pod_name.as_deref(), Some("bert-workers-2"));
+    assert_eq!(attempt.error.as_deref(), Some("ValueError: bad batch 17"));
+    assert!(attempt.message.as_deref().unwrap().contains("exit code 1: ValueError: bad batch 17"));
+
+    // If nobody else fails, it was the one after all.
+    let mut bert = running(job("bert").workers(2));
+    bert.fail("workers-0", 1);
+    says(&mut bert, "workers-0", "BrokenPipeError: [Errno 32] Broken pipe");
+    bert.settle();
+    assert_eq!(bert.state(), State::Running);
+    bert.sleep();
+    assert_eq!((bert.state(), bert.restarts().0), (State::Restarting, 1));
+}
+
+#[test]
+fn the_code_of_torchruns_child() {
+    let mut bert = running(job("bert").workers(1));
+    bert.fail("workers-0", 1);
+    says(&mut bert, "workers-0", "failed (exitcode: 17) local_rank: 0 (pid: 9) of binary: python");
+    bert.settle();
+    assert_eq!(bert.attempts()[0].exit_code, Some(17));
+}
+
+#[test]
+fn the_same_failure_three_times_without_progress_is_final() {
+    let mut bert = running(job("bert").workers(1).backoff_limit(50));
+    for round in 1..=3 {
+        bert.fail("workers-0", 1);
+        says(&mut bert, "workers-0", &format!("KeyError at step {round}0: 'labels'"));
+        bert.settle();
+        if round < 3 {
+            assert_eq!(bert.state(), State::Restarting, "round {round}");
+            bert.sleep();
+            bert.run_all();
+            bert.settle();
+        }
+    }
+    assert_eq!((bert.state(), bert.condition("Failed").1), (State::Failed, "SameFailure"));
+    assert!(bert.status().message.as_deref().unwrap().contains("3 times without progress"));
+
+    // Progress in between makes it another story.
+    let mut bert = running(job("bert").workers(1).backoff_limit(50).checkpoints());
+    for round in 1..=5 {
+        bert.agent = Some(saved(&format!("/checkpoints/epoch-{round}.pt"), round));
+        bert.settle();
+        bert.fail("workers-0", 1);
+        says(&mut bert, "workers-0", "KeyError: 'labels'");
+        bert.settle();
+        bert.run_all();
+        bert.settle();
+        assert_eq!(bert.state(), State::Running, "round {round}");
+    }
+}
+
+#[test]
+fn an_attempt_that_got_further_is_followed_at_once() {
+    let mut bert = running(job("bert").workers(2).checkpoints());
+    bert.fail("workers-0", 1);
+    bert.settle();
+    assert!(bert.status().backoff_until.is_some());
+    bert.sleep();
+    bert.run_all();
+    bert.agent = Some(saved("/checkpoints/epoch-3.pt", 3));
+    bert.settle();
+    assert_eq!(bert.status().checkpoint.as_ref().unwrap().epoch, Some(3));
+    assert!(bert.event("CheckpointSaved").contains("epoch 3"));
+    bert.fail("workers-1", 1);
+    bert.settle();
+    assert_eq!(bert.status().backoff_until, None);
+    assert!(bert.event("Restarting").contains("restart 2 of 3 now, from checkpoint epoch 3"));
+    let attempts = bert.attempts();
+    assert_eq!(attempts.last().unwrap().resumed_from.as_ref().unwrap().path, "/checkpoints/epoch-3.pt");
+    for name in ["bert-workers-0", "bert-workers-1"] {
+        let resume = variable(&newest(&bert, name), "RESUME_FROM_CHECKPOINT");
+        assert_eq!(resume.as_deref(), Some("/checkpoints/epoch-3.pt"));
+    }
+}
+
+#[test]
+fn all_ranks_go_on_from_one_checkpoint_whatever_is_saved_meanwhile() {
+    let mut bert =
+        running(job("bert").workers(2).checkpoints().with(|spec| spec.args = Some(vec!["train".into()])));
+    bert.edit(|spec| {
+        let checkpoint = spec.checkpoint.get_or_insert_default();
+        checkpoint.resume_arg = Some("--resume={path}".into());
+    });
+    bert.agent = Some(saved("/checkpoints/a", 1));
+    bert.settle();
+    bert.fail("workers-0", 1);
+    bert.settle();
+    let number = bert.attempts().last().unwrap().number;
+    let pod = newest(&bert, "bert-workers-1");
+    assert_eq!(
+        pod.spec.as_ref().unwrap().containers[0].args,
+        Some(vec!["train".into(), "--resume=/checkpoints/a".into()])
+    );
+    // The agent's last words come late: the attempt that has begun keeps what it was told.
+    bert.agent = Some(saved("/checkpoints/b", 2));
+    bert.settle();
+    let attempt = bert.attempts().last().unwrap().clone();
+    assert_eq!((attempt.number, attempt.resumed_from.unwrap().path.as_str()), (number, "/checkpoints/a"));
+}
+
+#[test]
+fn a_job_that_never_resumes_starts_afresh() {
+    let mut bert = running(job("bert").workers(1).checkpoints().with(|spec| {
+        spec.checkpoint.get_or_insert_default().resume = Some(trainyard_api::Resume::Never);
+    }));
+    bert.agent = Some(saved("/checkpoints/a", 1));
+    bert.settle();
+    bert.agent = None;
+    bert.fail("workers-0", 1);
+    bert.settle();
+    assert_eq!(variable(&newest(&bert, "bert-workers-0"), "RESUME_FROM_CHECKPOINT"), None);
+    assert_eq!(bert.status().checkpoint, None);
+}
+
+#[test]
+fn a_checkpoint_in_the_storage_that_the_job_did_not_know_of() {
+    let mut bert = job("bert").workers(2).checkpoints().submitted().prompt();
+    bert.settle();
+    bert.run("workers-1");
+    bert.agent = Some(AgentReport { resume_differs: true, ..saved("/checkpoints/old", 9) });
+    bert.settle();
+    bert.agent = None;
+    bert.settle();
+    let attempts = bert.attempts();
+    assert_eq!((attempts[0].cause, attempts.len()), (Some(Cause::Resume), 2));
+    assert_eq!(bert.restarts(), (0, 0, 0, 0), "nothing had begun");
+    let resume = variable(&newest(&bert, "bert-workers-0"), "RESUME_FROM_CHECKPOINT");
+    assert_eq!(resume.as_deref(), Some("/checkpoints/old"));
+}
+
+#[test]
+fn what_is_wrong_with_the_storage_is_told_and_stops_nobody() {
+    let mut bert = running(job("bert").workers(1).checkpoints());
+    let problem = "no space left in /checkpoints: enlarge the claim or lower keepLast";
+    bert.agent = Some(AgentReport { problem: Some(problem.into()), ..saved("/checkpoints/a", 1) });
+    bert.settle();
+    assert_eq!(bert.condition("CheckpointProblem"), ("True", "Storage", problem));
+    assert_eq!(bert.state(), State::Running);
+    bert.agent = Some(saved("/checkpoints/a", 1));
+    bert.settle();
+    assert_eq!(bert.condition("CheckpointProblem").0, "False");
+}
+
+#[test]
+fn survivors_get_a_short_grace_and_whoever_is_stopped_on_purpose_their_own() {
+    let mut bert = running(job("bert").workers(2));
+    bert.fail("workers-0", 1);
+    bert.settle();
+    assert_eq!(bert.graces, [Some(5), Some(5)]);
+
+    for stop in [|c: &mut Cluster| c.suspend(), |c: &mut Cluster| c.scale(3)] {
+        let mut bert = running(job("bert").workers(2));
+        stop(&mut bert);
+        bert.settle();
+        assert_eq!(bert.graces, [None, None]);
+    }
+    // A drain: the pod that is taken still runs, and so the others can save their work with it.
+    let mut bert = running(job("bert").workers(2));
+    bert.pods_linger();
+    bert.delete_pod("workers-0");
+    bert.settle();
+    assert_eq!(bert.graces, [None]);
+}
+
+#[test]
+fn no_progress_for_too_long_is_a_stall() {
+    let mut bert = running(job("bert").workers(2).with(|spec| spec.stall_timeout_seconds = Some(60)));
+    bert.pass(1000);
+    assert_eq!(bert.state(), State::Running, "a program that never tells is left alone");
+    let mut progress = trainyard_progress::Progress::default();
+    progress.take(trainyard_progress::Reading::default(), bert.now);
+    bert.progress = Some(progress);
+    bert.settle();
+    bert.pass(59);
+    assert_eq!(bert.state(), State::Running);
+    bert.pass(2);
+    assert_eq!(bert.condition("Stalled").0, "True");
+    assert_eq!(bert.attempts()[0].cause, Some(Cause::Stalled));
+    assert_eq!(bert.status().restarts.unwrap().stall, 1);
+    bert.progress = None;
+    bert.run_all();
+    bert.settle();
+    assert_eq!((bert.state(), bert.condition("Stalled").0), (State::Running, "False"));
+}
+
+#[test]
+fn a_dead_node_does_not_hang_the_job() {
+    let mut bert = running(job("bert").workers(2));
+    bert.pods_linger();
+    bert.fail("workers-1", 1);
+    bert.settle();
+    let leaves_by = bert.now + SignedDuration::from_secs(30);
+    for pod in bert.pods() {
+        bert.change_pod(&pod, |pod| pod.leaves_by = Some(leaves_by));
+    }
+    bert.settle();
+    bert.pass(39);
+    assert_eq!(bert.pods().len(), 2, "they have their time");
+    bert.pass(5);
+    assert_eq!(bert.pods().len(), 2, "a node that may answer is waited for");
+    let dead = |name: &str, state| NodeView { name: name.into(), state };
+    bert.nodes =
+        vec![dead("node-workers-0", NodeState::Unreachable), dead("node-workers-1", NodeState::Ready)];
+    bert.settle();
+    assert_eq!(bert.pods(), ["workers-1"]);
+    bert.nodes[1].state = NodeState::Gone;
+    bert.settle();
+    assert_eq!(bert.graces[2..], [Some(0), Some(0)]);
+    assert_eq!((bert.state(), bert.attempts().len()), (State::Initializing, 2));
+}
+
+#[test]
+fn a_node_on_which_it_fails_again_and_again_is_avoided() {
+    let mut bert = running(job("bert").workers(2).backoff_limit(9));
+    for _ in 0..2 {
+        bert.change_pod("workers-0", |pod| pod.node = Some("bad".into()));
+        bert.fail("workers-0", 1);
+        bert.settle();
+        bert.sleep();
+        bert.run_all();
+        bert.settle();
+    }
+    assert_eq!(bert.status().avoided_nodes, ["bad"]);
+    let pod = newest(&bert, "bert-workers-1");
+    let affinity = pod.spec.unwrap().affinity.unwrap().node_affinity.unwrap();
+    assert_eq!(
+        affinity.required_during_scheduling_ignored_during_execution, None,
+        "it must not hang for that"
+    );
+    let terms = affinity.preferred_during_scheduling_ignored_during_execution.unwrap();
+    let field = &terms[0].preference.match_fields.as_ref().unwrap()[0];
+    assert_eq!((field.operator.as_str(), field.values.clone()), ("NotIn", Some(vec!["bad".into()])));
+}
+
+#[test]
+fn whoever_fails_alone_is_replaced_alone() {
+    let mut bert = running(alone(job("bert").workers(3)));
+    let before: Vec<String> = ["workers-0", "workers-2"].map(|pod| bert.pod(pod).uid.clone()).into();
+    bert.fail("workers-1", 1);
+    bert.settle();
+    assert_eq!((bert.restarts(), bert.pods().len()), ((1, 0, 0, 0), 2));
+    bert.sleep();
+    assert_eq!((bert.pods().len(), bert.attempts().len()), (3, 1), "the attempt goes on");
+    bert.run("workers-1");
+    bert.settle();
+    assert_eq!((bert.state(), bert.condition("Restarting").0), (State::Running, "False"));
+    let after: Vec<String> = ["workers-0", "workers-2"].map(|pod| bert.pod(pod).uid.clone()).into();
+    assert_eq!(before, after);
+    let counts: Vec<i32> = bert.status().worker_statuses.iter().map(|worker| worker.restart_count).collect();
+    assert_eq!(counts, [0, 1, 0]);
+
+    // One that is deleted comes back, too, and is not counted; what is left of backoffLimit is for failures.
+    bert.delete_pod("workers-2");
+    bert.settle();
+    assert_eq!((bert.restarts(), bert.pods().len()), ((1, 1, 0, 0), 3));
+    bert.run_all();
+    bert.settle();
+    for failure in 2..=4 {
+        bert.fail("workers-0", 1);
+        bert.settle();
+        if failure < 4 {
+            assert_eq!(bert.restarts().0, failure);
+            bert.sleep();
+            bert.run_all();
+            bert.settle();
+        }
+    }
+    assert_eq!((bert.state(), bert.condition("Failed").1), (State::Failed, "BackoffLimitExceeded"));
+}
+
+#[test]
+fn a_lone_failure_is_counted_once_wherever_the_operator_dies() {
+    for writes in 1..20 {
+        let mut bert = running(alone(job("bert").workers(2)));
+        bert.fail("workers-1", 1);
+        bert.crash_after(writes);
+        bert.settle();
+        bert.sleep();
+        bert.run_all();
+        bert.settle();
+        assert_eq!((bert.restarts(), bert.state()), ((1, 0, 0, 0), State::Running), "after {writes} writes");
+        bert.succeed_all();
+        bert.settle();
+        assert_eq!(bert.state(), State::Completed);
+    }
+}
+
+#[test]
+fn how_long_it_took() {
+    let mut bert = job("bert").workers(1).submitted().prompt();
+    bert.settle();
+    bert.pass(3);
+    bert.change_pod("workers-0", |pod| pod.node = Some("a".into()));
+    bert.settle();
+    bert.pass(4);
+    bert.run_all();
+    bert.settle();
+    bert.pass(2);
+    let mut progress = trainyard_progress::Progress::default();
+    progress.take(trainyard_progress::Reading::default(), bert.now);
+    bert.progress = Some(progress);
+    bert.settle();
+    bert.fail("workers-0", 1);
+    bert.progress = None;
+    bert.settle();
+    bert.sleep();
+    bert.settle();
+    let seconds = bert.attempts()[0].seconds;
+    assert_eq!((seconds.scheduled, seconds.started, seconds.first_step), (Some(3), Some(4), Some(2)));
+    assert_eq!(seconds.seen, Some(0));
+    assert_eq!(seconds.torn_down, Some(0), "the backoff is no part of it");
+}
