@@ -7,8 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::checkpoint::{AgentReport, CheckpointStatus};
 
 use crate::layouts::{self, Layout};
+use crate::mirror::{self, Mirror};
 use crate::scan::{Checkpoint, Moment, Scanner, Survey, Writers};
-use crate::store::{Store, StoreError};
+use crate::store::{Bucket, Store, StoreError};
 use crate::upkeep;
 
 /// Which attempt has been let go, so that an agent that is started again does not decide again.
@@ -49,6 +50,7 @@ pub struct Agent {
     store: Box<dyn Store>,
     options: Options,
     scanner: Scanner,
+    copy: Option<Copy>,
     start: Start,
     /// What was found last, for when storage does not answer.
     last_seen: Option<CheckpointStatus>,
@@ -58,21 +60,54 @@ pub struct Agent {
     lasting_problems: Vec<String>,
 }
 
+/// The copy in a bucket, if there is one.
+struct Copy {
+    mirror: Mirror,
+    bucket: Bucket,
+    restores: bool,
+    has_newest: bool,
+}
+
 impl Agent {
     pub fn new(store: Box<dyn Store>, options: Options) -> Self {
         let scanner = Scanner::new(options.layouts.clone());
         let (ignored, lasting_problems) = (HashSet::new(), Vec::new());
-        Self { store, options, scanner, start: Start::Ready, last_seen: None, ignored, lasting_problems }
+        Self {
+            store,
+            options,
+            scanner,
+            copy: None,
+            start: Start::Ready,
+            last_seen: None,
+            ignored,
+            lasting_problems,
+        }
+    }
+
+    /// Keeps a copy of the directory in a bucket; `restores` from it at the start.
+    ///
+    /// A checkpoint is then reported when its copy is complete: the directory may go with the pod.
+    pub fn with_copy_in(
+        mut self,
+        url: &str,
+        variables: Vec<(String, String)>,
+        restores: bool,
+    ) -> Result<Self, StoreError> {
+        let bucket = Bucket::open(url, variables.clone())?;
+        let url = url.to_owned();
+        let mirror = Mirror::new(move || Bucket::open(&url, variables));
+        self.copy = Some(Copy { mirror, bucket, restores, has_newest: false });
+        Ok(self)
     }
 
     /// The first look. Decides whether the program may start, and lets it.
     pub fn begin(&mut self, now: Moment) -> AgentReport {
         if self.was_let_go() {
+            self.recall_copy();
             self.let_go();
             return self.look(now);
         }
-        // The writers of the attempt before are dead, and those of this one wait for us.
-        let survey = match self.scanner.look(self.store.as_ref(), now, Writers::None) {
+        let survey = match self.first_survey(now) {
             Ok(survey) => survey,
             Err(error) => {
                 // Training is not stopped because of its storage. It may start afresh, which is told.
@@ -87,15 +122,47 @@ impl Agent {
                 .map(|checkpoint| (checkpoint.candidate.path.clone(), checkpoint.stamp));
             self.ignored = there.collect();
         }
-        let newest = self.newest(&survey).map(|checkpoint| self.full_path(&checkpoint.candidate.path));
+        let newest = self.usable(&survey).next().map(|checkpoint| self.full_path(&checkpoint.candidate.path));
         let given = self.options.resumed_from.as_deref().map(trimmed).filter(|path| !path.is_empty());
         let is_right = self.options.resume == Resume::Never || newest.as_deref().map(trimmed) == given;
         self.start = if is_right { Start::Ready } else { Start::Differs };
-        self.lasting_problems = upkeep::quarantine(self.store.as_ref(), &survey);
         if is_right {
             self.let_go();
         }
         self.report(&survey)
+    }
+
+    /// Looks while nobody writes: the writers of the attempt before are dead, and those of this one wait for us. So what
+    /// is partial now stays so, and can be moved aside.
+    fn first_survey(&mut self, now: Moment) -> Result<Survey, StoreError> {
+        let survey = self.scanner.look(self.store.as_ref(), now, Writers::None)?;
+        self.lasting_problems = upkeep::quarantine(self.store.as_ref(), &survey);
+        let wants_restore = self.options.resume == Resume::Auto;
+        let Some(copy) = self.copy.as_ref().filter(|copy| copy.restores && wants_restore) else {
+            self.recall_copy();
+            return Ok(survey);
+        };
+        let restored = mirror::restore(&copy.bucket, self.store.as_ref(), &survey);
+        self.recall_copy();
+        match restored {
+            Ok(false) => Ok(survey),
+            Ok(true) => self.scanner.look(self.store.as_ref(), now, Writers::None),
+            Err(error) => {
+                self.lasting_problems
+                    .push(format!("the copy of the checkpoints could not be restored: {error}"));
+                Ok(survey)
+            }
+        }
+    }
+
+    /// Asks the bucket what is there already.
+    fn recall_copy(&mut self) {
+        let Some(copy) = &mut self.copy else { return };
+        match mirror::markers(&copy.bucket) {
+            Ok(markers) => copy.mirror.knows(markers),
+            // It is sent again then.
+            Err(error) => self.lasting_problems.push(error.to_string()),
+        }
     }
 
     /// Any later look.
@@ -104,12 +171,41 @@ impl Agent {
             Ok(survey) => survey,
             Err(error) => return self.failed(&error),
         };
+        if self.start == Start::Differs {
+            return self.report(&survey);
+        }
+        self.send_next(&survey, now);
         let mut report = self.report(&survey);
-        if self.start == Start::Ready {
-            let problems = self.keep_house(survey);
-            add_problems(&mut report, problems);
+        add_problems(&mut report, self.keep_house(survey));
+        report
+    }
+
+    /// The last look. Waits until the copy of the newest checkpoint is complete, if there is to be one.
+    pub fn finish(&mut self, now: Moment) -> AgentReport {
+        let mut report = self.look(now);
+        // What is under way may be an older one, and the newest may change once more while we send it.
+        for _ in 0..3 {
+            let Some(copy) = self.copy.as_mut().filter(|copy| copy.mirror.under_way().is_some()) else {
+                break;
+            };
+            copy.mirror.finish(now.elapsed);
+            report = self.look(now);
         }
         report
+    }
+
+    /// Sends the newest of the checkpoints to be kept that the copy does not have, unless another is under way.
+    fn send_next(&mut self, survey: &Survey, now: Moment) {
+        let keep = self.options.keep_last;
+        let count = if keep == 0 { usize::MAX } else { keep };
+        let protected = self.resumed_from_inside().map(str::to_owned);
+        let ignored = &self.ignored;
+        let Some(copy) = &mut self.copy else { return };
+        copy.mirror.catch_up(now.elapsed);
+        let is_usable = |checkpoint: &&Checkpoint| !is_in(ignored, checkpoint);
+        let newest: Vec<&Checkpoint> = survey.complete.iter().filter(is_usable).take(count).collect();
+        copy.has_newest = newest.first().is_none_or(|checkpoint| copy.mirror.has(checkpoint, &survey.tree));
+        copy.mirror.offer(self.store.place(), (survey, keep, protected.as_deref()), &newest, now.elapsed);
     }
 
     pub fn start(&self) -> Start {
@@ -117,21 +213,31 @@ impl Agent {
     }
 
     fn keep_house(&self, mut survey: Survey) -> Vec<String> {
-        survey.complete.retain(|checkpoint| !self.is_ignored(checkpoint));
+        survey.complete.retain(|checkpoint| !is_in(&self.ignored, checkpoint));
         let mut protected = layouts::pointed_at(&survey.tree, self.store.as_ref());
-        let root = format!("{}/", self.store.place().trim_end_matches('/'));
-        let resumed_from = self.options.resumed_from.as_deref().map(trimmed);
-        protected.extend(resumed_from.and_then(|path| path.strip_prefix(&root)).map(str::to_owned));
+        protected.extend(self.resumed_from_inside().map(str::to_owned));
+        protected.extend(self.copy.as_ref().and_then(|copy| copy.mirror.under_way()).map(str::to_owned));
         upkeep::retain(self.store.as_ref(), &survey, self.options.keep_last, &protected)
     }
 
-    fn is_ignored(&self, checkpoint: &Checkpoint) -> bool {
-        !self.ignored.is_empty()
-            && self.ignored.contains(&(checkpoint.candidate.path.clone(), checkpoint.stamp))
+    /// What this attempt resumed from, as a path in the place.
+    fn resumed_from_inside(&self) -> Option<&str> {
+        let path = self.options.resumed_from.as_deref().map(trimmed)?;
+        path.strip_prefix(self.store.place().trim_end_matches('/'))?.strip_prefix('/')
     }
 
-    fn newest<'a>(&self, survey: &'a Survey) -> Option<&'a Checkpoint> {
-        survey.complete.iter().find(|checkpoint| !self.is_ignored(checkpoint))
+    /// Complete checkpoints that are not to be ignored, newest first.
+    fn usable<'a>(&'a self, survey: &'a Survey) -> impl Iterator<Item = &'a Checkpoint> {
+        survey.complete.iter().filter(|checkpoint| !is_in(&self.ignored, checkpoint))
+    }
+
+    /// The newest checkpoint that will be there for the next attempt.
+    fn newest<'a>(&'a self, survey: &'a Survey) -> Option<&'a Checkpoint> {
+        let is_safe = |checkpoint: &&Checkpoint| {
+            let copy = self.copy.as_ref().filter(|_| self.start == Start::Ready);
+            copy.is_none_or(|copy| copy.mirror.has(checkpoint, &survey.tree))
+        };
+        self.usable(survey).find(is_safe)
     }
 
     fn full_path(&self, path: &str) -> String {
@@ -157,7 +263,11 @@ impl Agent {
             writing: survey.is_writing,
             problem: None,
         };
-        add_problems(&mut report, survey.problems.iter().chain(&self.lasting_problems).cloned());
+        let of_the_copy = self.copy.as_ref().and_then(|copy| copy.mirror.problem()).map(str::to_owned);
+        add_problems(
+            &mut report,
+            survey.problems.iter().chain(&self.lasting_problems).cloned().chain(of_the_copy),
+        );
         report
     }
 
@@ -201,6 +311,10 @@ impl Agent {
             ));
         }
     }
+}
+
+fn is_in(ignored: &HashSet<(String, u64)>, checkpoint: &Checkpoint) -> bool {
+    !ignored.is_empty() && ignored.contains(&(checkpoint.candidate.path.clone(), checkpoint.stamp))
 }
 
 fn trimmed(path: &str) -> &str {

@@ -288,3 +288,16 @@ pub(crate) fn is_unfinished_name(name: &str) -> bool {
         || lower.ends_with("_tmp")
         || lower.ends_with("_temp")
 }
+
+/// Files without which a checkpoint is partial. They are the first to go when it is removed.
+pub(crate) fn is_written_last(path: &str) -> bool {
+    const MARKS: [&str; 6] = [
+        "trainer_state.json",
+        ".metadata",
+        "commit_success.txt",
+        "_CHECKPOINT_METADATA",
+        ".index",
+        ".complete",
+    ];
+    MARKS.iter().any(|mark| path.ends_with(mark)) || path.contains("/random_states_")
+}

@@ -34,9 +34,12 @@ pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std:
             break;
         }
     }
-    let report = agent.look(clock.now());
-    if report != last {
-        say(output, &report);
+    for look in [Agent::look, Agent::finish] {
+        let report = look(&mut agent, clock.now());
+        if report != last {
+            say(output, &report);
+            last = report;
+        }
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! What has not changed since the last look is not read again.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ impl Scanner {
         }
         self.known = known;
         self.has_looked = true;
-        newest_first(&mut survey.complete);
+        sort_newest_first(&mut survey.complete, Checkpoint::place);
         survey.problems.sort();
         survey.problems.dedup();
         Ok(survey)
@@ -190,31 +190,38 @@ fn is_near(time: Option<Timestamp>, now: Timestamp) -> bool {
     time.is_some_and(|time| time.duration_since(now).unsigned_abs() < QUIET)
 }
 
+/// Where a checkpoint stands in the row of all.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub numbers: Numbers,
+    pub time: Option<Timestamp>,
+    pub path: String,
+}
+
+impl Checkpoint {
+    pub fn place(&self) -> Place {
+        Place { numbers: self.numbers, time: self.time, path: self.candidate.path.clone() }
+    }
+}
+
 /// Sorts by step, then epoch, then time.
 ///
 /// A program may put the step into some names and not into others (`epoch-3.pt`, `epoch-3-step-610.pt`). Where not all have
 /// a step, epochs decide first; where not all have an epoch either, the time. What has no number at all comes last: it
 /// says nothing about where to go on.
-fn newest_first(checkpoints: &mut [Checkpoint]) {
-    let numbered = || checkpoints.iter().filter(|checkpoint| !checkpoint.numbers.is_empty());
-    let all_have_steps = numbered().all(|checkpoint| checkpoint.numbers.step.is_some());
-    let all_have_epochs = numbered().all(|checkpoint| checkpoint.numbers.epoch.is_some());
-    checkpoints.sort_by(|left, right| {
-        let step = || left.numbers.step.cmp(&right.numbers.step);
-        let epoch = || left.numbers.epoch.cmp(&right.numbers.epoch);
+pub fn sort_newest_first<T>(items: &mut [T], place: impl Fn(&T) -> Place) {
+    let numbers = || items.iter().map(|item| place(item).numbers).filter(|numbers| !numbers.is_empty());
+    let all_have_steps = numbers().all(|numbers| numbers.step.is_some());
+    let all_have_epochs = numbers().all(|numbers| numbers.epoch.is_some());
+    items.sort_by_cached_key(|item| {
+        let Place { numbers: Numbers { step, epoch }, time, path } = place(item);
         let by_number = if all_have_steps {
-            step().then_with(epoch)
+            (step, epoch)
         } else if all_have_epochs {
-            epoch().then_with(step)
+            (epoch, step)
         } else {
-            Ordering::Equal
+            (None, None)
         };
-        let is_numbered = |checkpoint: &Checkpoint| !checkpoint.numbers.is_empty();
-        is_numbered(left)
-            .cmp(&is_numbered(right))
-            .then(by_number)
-            .then_with(|| left.time.cmp(&right.time))
-            .then_with(|| left.candidate.path.cmp(&right.candidate.path))
-            .reverse()
+        Reverse((step.is_some() || epoch.is_some(), by_number, time, path))
     });
 }

@@ -3,12 +3,15 @@
 //! Paths are relative to the place, with slashes, whatever the place is. Everything that the agent itself makes is
 //! below [`OURS`], which no listing shows.
 
+mod bucket;
 mod directory;
+mod http;
 
 use std::ops::Range;
 
 use jiff::Timestamp;
 
+pub use bucket::Bucket;
 pub use directory::Directory;
 
 /// What the agent keeps for itself, below the place.
@@ -122,6 +125,10 @@ pub enum StoreError {
          they allow"
     )]
     Refused(String),
+    #[error(
+        "there are no credentials for {0}: give the pod some, by a secret in its environment or by its service account"
+    )]
+    NoCredentials(String),
     #[error("{place} cannot be reached ({reason}): check the endpoint, the region and the network policy")]
     Unreachable { place: String, reason: String },
     #[error("{place}: {reason}")]

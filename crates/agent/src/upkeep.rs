@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::layouts::Candidate;
+use crate::layouts::{Candidate, is_written_last};
 use crate::numbers;
 use crate::scan::{Checkpoint, Survey};
 use crate::store::{Kind, QUARANTINE, Store, StoreError};
@@ -92,17 +92,4 @@ pub(crate) fn remove(store: &dyn Store, candidate: &Candidate) -> Result<(), Sto
         store.remove(root, &files)?;
     }
     Ok(())
-}
-
-/// Files without which a checkpoint is partial: they go first.
-fn is_written_last(path: &str) -> bool {
-    const MARKS: [&str; 6] = [
-        "trainer_state.json",
-        ".metadata",
-        "commit_success.txt",
-        "_CHECKPOINT_METADATA",
-        ".index",
-        ".complete",
-    ];
-    MARKS.iter().any(|mark| path.ends_with(mark)) || path.contains("/random_states_")
 }

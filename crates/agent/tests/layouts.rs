@@ -2,15 +2,20 @@
 
 #![expect(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
-mod support;
+mod support {
+    pub(crate) mod files;
+}
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use support::{Files, file};
+use object_store::memory::InMemory;
+use support::files as fixtures;
+use support::files::{Files, file};
 use trainyard_agent::Layout;
 use trainyard_agent::scan::{Moment, Scanner, Survey, Writers};
-use trainyard_agent::store::{Directory, Store};
+use trainyard_agent::store::{Bucket, Directory, Store};
 
 fn at(seconds: u64) -> Moment {
     Moment { wall: Timestamp::now(), elapsed: Duration::from_secs(seconds) }
@@ -19,8 +24,14 @@ fn at(seconds: u64) -> Moment {
 /// Puts the files into a new place of each kind, and looks.
 fn on_every_store(files: &Files, check: impl Fn(&Survey, &dyn Store)) {
     let directory = tempfile::tempdir().unwrap();
-    support::write(directory.path(), files);
+    fixtures::write(directory.path(), files);
     let store = Directory::new(directory.path().to_str().unwrap());
+    check(&Scanner::new(Layout::ALL.to_vec()).look(&store, at(0), Writers::None).unwrap(), &store);
+
+    let store = Bucket::over("s3://bucket/a", "bucket", "a", Arc::new(InMemory::new())).unwrap();
+    for (path, content) in files {
+        store.write(path, content).unwrap();
+    }
     check(&Scanner::new(Layout::ALL.to_vec()).look(&store, at(0), Writers::None).unwrap(), &store);
 }
 
@@ -70,7 +81,7 @@ fn cut_each(files: &Files, endings: &[&str]) -> Vec<Files> {
 
 #[test]
 fn torch_files_tell_their_step_by_name_or_content() {
-    let content = support::torch(&[("epoch", 3), ("global_step", 61)]);
+    let content = fixtures::torch(&[("epoch", 3), ("global_step", 61)]);
     assert_complete(
         &vec![file("epoch=4-step=70.ckpt", content.clone())],
         Layout::Torch,
@@ -84,7 +95,7 @@ fn torch_files_tell_their_step_by_name_or_content() {
 
 #[test]
 fn a_torch_file_is_complete_only_as_a_whole() {
-    let content = support::torch(&[("epoch", 3)]);
+    let content = fixtures::torch(&[("epoch", 3)]);
     let directory = tempfile::tempdir().unwrap();
     let store = Directory::new(directory.path().to_str().unwrap());
     for length in 0..content.len() {
@@ -98,7 +109,7 @@ fn a_torch_file_is_complete_only_as_a_whole() {
 fn files_of_zeros_are_partial() {
     assert_partial(&vec![file("epoch-3.pt", vec![0; 10_000])], "epoch-3.pt");
     assert_partial(&vec![file("epoch-3.pt", Vec::new())], "epoch-3.pt");
-    let mut holed = support::torch(&[("epoch", 3)]);
+    let mut holed = fixtures::torch(&[("epoch", 3)]);
     holed[..40].fill(0);
     // Not an archive any more at its beginning, but nothing that could be called cut off either.
     on_every_store(&vec![file("epoch-3.pt", holed)], |survey, _| {
@@ -116,8 +127,8 @@ fn other_peoples_files_are_left_alone() {
         file("metrics.json", "{"),
         file(".checkpoint.tmp", "half"),
         file("events.out.tfevents.17", "x"),
-        file("data.zip", support::zip(&[("a", b"b")])),
-        file("pretrained.bin", support::zip(&[("a", b"b")])),
+        file("data.zip", fixtures::zip(&[("a", b"b")])),
+        file("pretrained.bin", fixtures::zip(&[("a", b"b")])),
     ];
     on_every_store(&files, |survey, _| {
         assert_eq!(names(survey), (vec![], vec![]), "{survey:?}");
@@ -128,9 +139,9 @@ fn other_peoples_files_are_left_alone() {
 #[test]
 fn the_files_of_the_examples() {
     let files = vec![
-        file("checkpoint-epoch-2.json", support::digits(2, 40)),
-        file("checkpoint-epoch-2-step-51.json", support::digits(2, 51)),
-        file("checkpoint-epoch-1.json", support::digits(1, 20)),
+        file("checkpoint-epoch-2.json", fixtures::digits(2, 40)),
+        file("checkpoint-epoch-2-step-51.json", fixtures::digits(2, 51)),
+        file("checkpoint-epoch-1.json", fixtures::digits(1, 20)),
         file("failed-once", ""),
     ];
     on_every_store(&files, |survey, _| {
@@ -141,7 +152,7 @@ fn the_files_of_the_examples() {
         );
         assert_eq!(survey.complete[1].numbers.step, Some(40));
     });
-    let whole = support::digits(2, 40);
+    let whole = fixtures::digits(2, 40);
     assert_partial(
         &vec![file("checkpoint-epoch-2.json", &whole[..whole.len() - 1])],
         "checkpoint-epoch-2.json",
@@ -150,7 +161,7 @@ fn the_files_of_the_examples() {
 
 #[test]
 fn hugging_face() {
-    let files = support::huggingface("checkpoint-500", 500);
+    let files = fixtures::huggingface("checkpoint-500", 500);
     assert_complete(&files, Layout::HuggingFace, "checkpoint-500", Some(500), Some(1));
     for lacking in without_each(&files, &["config.json", "training_args.bin", "optimizer.pt", ".index.json"])
     {
@@ -168,8 +179,8 @@ fn hugging_face() {
 
 #[test]
 fn a_hugging_face_directory_is_known_by_its_neighbours() {
-    let mut files = support::huggingface("checkpoint-500", 500);
-    files.push(file("checkpoint-1000/model.safetensors", support::safetensors(3)));
+    let mut files = fixtures::huggingface("checkpoint-500", 500);
+    files.push(file("checkpoint-1000/model.safetensors", fixtures::safetensors(3)));
     on_every_store(&files, |survey, _| {
         assert_eq!(names(survey), (vec!["checkpoint-500".to_owned()], vec!["checkpoint-1000".to_owned()]));
     });
@@ -178,9 +189,9 @@ fn a_hugging_face_directory_is_known_by_its_neighbours() {
 #[test]
 fn accelerate() {
     let files = vec![
-        file("checkpoint-20/model.safetensors", support::safetensors(3)),
-        file("checkpoint-20/optimizer.bin", support::torch(&[])),
-        file("checkpoint-20/random_states_0.pkl", support::pickle(&[("step", 1)])),
+        file("checkpoint-20/model.safetensors", fixtures::safetensors(3)),
+        file("checkpoint-20/optimizer.bin", fixtures::torch(&[])),
+        file("checkpoint-20/random_states_0.pkl", fixtures::pickle(&[("step", 1)])),
     ];
     assert_complete(&files, Layout::HuggingFace, "checkpoint-20", Some(20), None);
 }
@@ -188,8 +199,8 @@ fn accelerate() {
 #[test]
 fn a_programs_own_directories() {
     let files = vec![
-        file("step-30/model.safetensors", support::safetensors(3)),
-        file("step-30/optimizer.pt", support::torch(&[("epoch", 2)])),
+        file("step-30/model.safetensors", fixtures::safetensors(3)),
+        file("step-30/optimizer.pt", fixtures::torch(&[("epoch", 2)])),
     ];
     assert_complete(&files, Layout::Files, "step-30", Some(30), Some(2));
     for cut in cut_each(&files, &[".safetensors", ".pt"]) {
@@ -199,7 +210,7 @@ fn a_programs_own_directories() {
 
 #[test]
 fn distributed_checkpoints() {
-    let files = support::dcp("step_40");
+    let files = fixtures::dcp("step_40");
     assert_complete(&files, Layout::Dcp, "step_40", Some(40), None);
     for lacking in without_each(&files, &[]) {
         assert_partial(&lacking, "step_40");
@@ -211,7 +222,7 @@ fn distributed_checkpoints() {
 
 #[test]
 fn tensorflow() {
-    let files = support::tensorflow("train/ckpt-5");
+    let files = fixtures::tensorflow("train/ckpt-5");
     let mut named = files.clone();
     named.push(file(
         "train/checkpoint",
@@ -228,33 +239,33 @@ fn tensorflow() {
 
 #[test]
 fn orbax() {
-    assert_complete(&support::orbax("100"), Layout::Orbax, "100", Some(100), None);
-    let unfinished = support::orbax("200.orbax-checkpoint-tmp-1234");
+    assert_complete(&fixtures::orbax("100"), Layout::Orbax, "100", Some(100), None);
+    let unfinished = fixtures::orbax("200.orbax-checkpoint-tmp-1234");
     assert_partial(&unfinished, "200.orbax-checkpoint-tmp-1234");
 }
 
 #[test]
 fn megatron() {
-    let mut files = support::megatron(100);
+    let mut files = fixtures::megatron(100);
     assert_complete(&files, Layout::Megatron, "iter_0000100", Some(100), None);
     for cut in cut_each(&files, &[".pt"]) {
         assert_partial(&cut, "iter_0000100");
     }
-    files.push(file("iter_0000200/mp_rank_00/model_optim_rng.pt", support::torch(&[])));
+    files.push(file("iter_0000200/mp_rank_00/model_optim_rng.pt", fixtures::torch(&[])));
     on_every_store(&files, |survey, _| {
         assert_eq!(names(survey), (vec!["iter_0000100".to_owned()], vec!["iter_0000200".to_owned()]));
     });
-    assert_partial(&vec![support::megatron(100).remove(0)], "iter_0000100");
+    assert_partial(&vec![fixtures::megatron(100).remove(0)], "iter_0000100");
 }
 
 #[test]
 fn deepspeed() {
-    let mut files = support::deepspeed(30);
+    let mut files = fixtures::deepspeed(30);
     assert_complete(&files, Layout::DeepSpeed, "global_step30", Some(30), None);
     for cut in cut_each(&files, &[".pt"]) {
         assert_partial(&cut, "global_step30");
     }
-    files.push(file("global_step40/mp_rank_00_model_states.pt", support::torch(&[])));
+    files.push(file("global_step40/mp_rank_00_model_states.pt", fixtures::torch(&[])));
     on_every_store(&files, |survey, _| {
         assert_eq!(names(survey), (vec!["global_step30".to_owned()], vec!["global_step40".to_owned()]));
     });
@@ -265,7 +276,7 @@ fn deepspeed() {
 
 #[test]
 fn xgboost() {
-    let model = support::ubjson();
+    let model = fixtures::ubjson();
     assert_complete(&vec![file("model_5.ubj", model.clone())], Layout::XgBoost, "model_5.ubj", Some(6), None);
     for length in 0..model.len() {
         assert_partial(&vec![file("model_5.ubj", &model[..length])], "model_5.ubj");
@@ -285,14 +296,14 @@ fn other_formats() {
     hdf5.resize(40, 0);
     hdf5.extend(100_u64.to_le_bytes());
     hdf5.resize(100, 1);
-    let archive = support::zip(&[("a.npy", &npy)]);
-    let pickle = support::pickle(&[("step", 1)]);
+    let archive = fixtures::zip(&[("a.npy", &npy)]);
+    let pickle = fixtures::pickle(&[("step", 1)]);
     for (name, content) in [
         ("step-7.npy", npy),
         ("step-7.weights.h5", hdf5),
         ("step-7.npz", archive.clone()),
         ("step-7.keras", archive),
-        ("step-7.safetensors", support::safetensors(4)),
+        ("step-7.safetensors", fixtures::safetensors(4)),
         ("step-7.pkl", pickle),
     ] {
         assert_complete(&vec![file(name, content.clone())], Layout::Files, name, Some(7), None);

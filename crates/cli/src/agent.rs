@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use trainyard_agent::layouts::Layout;
-use trainyard_agent::store::Directory;
+use trainyard_agent::store::{Bucket, Directory, Store};
 use trainyard_agent::{Agent, agent, run as watch};
 
 /// Look after a job's checkpoints: find the newest complete one, move partial ones aside, remove old ones.
@@ -16,8 +16,8 @@ use trainyard_agent::{Agent, agent, run as watch};
 /// told to end. Exits with 0; with --is-ready, with 0 or 1; with 2 when it is told something that makes no sense.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Where the checkpoints are.
-    #[arg(long, value_name = "PATH", env = "CHECKPOINT_DIR", required_unless_present = "is_ready")]
+    /// Where the checkpoints are: a directory, s3://bucket/prefix or gs://bucket/prefix.
+    #[arg(long, value_name = "PLACE", env = "CHECKPOINT_DIR", required_unless_present = "is_ready")]
     directory: Option<String>,
 
     /// How checkpoints are laid out: auto, torch, huggingface, dcp, tensorflow, orbax, megatron, deepspeed, xgboost or files.
@@ -45,9 +45,17 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ID")]
     attempt: Option<String>,
 
-    /// How often to look.
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
-    interval: Duration,
+    /// Copy complete checkpoints from the directory to s3://bucket/prefix or gs://bucket/prefix.
+    #[arg(long, value_name = "URL")]
+    mirror: Option<String>,
+
+    /// Fetch the newest complete checkpoint from --mirror first, if the directory has none that is as new.
+    #[arg(long, requires = "mirror")]
+    restore: bool,
+
+    /// How often to look: 2s unless told otherwise, 15s in a bucket, where every look costs.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    interval: Option<Duration>,
 
     /// Only tell, by the exit code, whether the ready file has been made.
     #[arg(long, requires = "ready_file")]
@@ -61,13 +69,26 @@ enum Resume {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let span: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}: write, for example, 2s"))?;
+    let span: jiff::SignedDuration =
+        text.parse().map_err(|error| format!("{error}: write, for example, 2s"))?;
     let time = Duration::try_from(span).map_err(|_| "it must not be negative".to_owned())?;
     if time.is_zero() { Err("it must not be zero".to_owned()) } else { Ok(time) }
 }
 
 pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
-    let Options { directory, layout, keep_last, resumed_from, resume, ready_file, attempt, interval, is_ready } = options;
+    let Options {
+        directory,
+        layout,
+        keep_last,
+        resumed_from,
+        resume,
+        ready_file,
+        attempt,
+        mirror,
+        restore,
+        interval,
+        is_ready,
+    } = options;
     if is_ready {
         let is_there = ready_file.is_some_and(|path| path.exists());
         return Ok(if is_there { ExitCode::SUCCESS } else { ExitCode::from(1) });
@@ -77,7 +98,15 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
         let known: Vec<_> = Layout::ALL.iter().map(ToString::to_string).collect();
         bail!("--layout {layout}: there is auto, {}", known.join(", "));
     };
-    let store = Box::new(Directory::new(&directory));
+    let is_bucket = Bucket::is_url(&directory);
+    if is_bucket && mirror.is_some() {
+        bail!("--mirror copies a directory, but --directory is a bucket: leave out one of them");
+    }
+    let store: Box<dyn Store> = if is_bucket {
+        Box::new(Bucket::open(&directory, variables())?)
+    } else {
+        Box::new(Directory::new(&directory))
+    };
     let options = agent::Options {
         layouts,
         keep_last,
@@ -89,6 +118,19 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
         ready_file,
         attempt: attempt.filter(|attempt| !attempt.is_empty()),
     };
-    watch::run(Agent::new(store, options), interval, &mut std::io::stdout())?;
+    let mut agent = Agent::new(store, options);
+    if let Some(url) = mirror {
+        agent = agent.with_copy_in(&url, variables(), restore)?;
+    }
+    let interval = interval.unwrap_or(Duration::from_secs(if is_bucket { 15 } else { 2 }));
+    watch::run(agent, interval, &mut std::io::stdout())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The environment, without what is not text.
+fn variables() -> Vec<(String, String)> {
+    let text = |(key, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((key.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os().filter_map(text).collect()
 }

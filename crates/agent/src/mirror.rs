@@ -1,0 +1,329 @@
+//! A copy of the checkpoints in a bucket, for programs that know directories only.
+//!
+//! A checkpoint is sent file by file, and a marker with the list of its files last: what has no marker, or lacks a file
+//! of it, was cut off and is never restored. Before a checkpoint is sent again under the same name, its marker goes.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::numbers::Numbers;
+use crate::scan::{self, Checkpoint, Survey};
+use crate::store::{Bucket, Kind, OURS, Store, StoreError};
+use crate::tree::{self, Tree};
+
+/// Behind the path of a checkpoint.
+const MARKER: &str = ".complete";
+
+/// After an upload that failed.
+const BREAK: Duration = Duration::from_secs(15);
+
+/// A marker lists files; larger ones are not ours.
+const LARGEST_MARKER: u64 = 16 << 20;
+
+/// What says that a checkpoint has arrived.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Marker {
+    pub path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<i64>,
+    pub roots: Vec<String>,
+    pub files: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    pub path: String,
+    pub size: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modified: Option<Timestamp>,
+}
+
+impl Marker {
+    fn of(checkpoint: &Checkpoint, tree: &Tree) -> Self {
+        let part = |path: &String| {
+            let entry = tree.get(path);
+            let (size, modified) =
+                (entry.map_or(0, crate::store::Entry::size), entry.and_then(|entry| entry.modified));
+            Part { path: path.clone(), size, modified }
+        };
+        let Numbers { step, epoch } = checkpoint.numbers;
+        let candidate = &checkpoint.candidate;
+        let files =
+            candidate.files.iter().chain(&candidate.witnesses).filter(|path| tree.has_file(path)).map(part);
+        Self {
+            path: candidate.path.clone(),
+            step,
+            epoch,
+            roots: candidate.roots.clone(),
+            files: files.collect(),
+        }
+    }
+
+    fn time(&self) -> Option<Timestamp> {
+        self.files.iter().filter_map(|part| part.modified).max()
+    }
+
+    fn name(path: &str) -> String {
+        format!("{path}{MARKER}")
+    }
+
+    fn place(&self) -> scan::Place {
+        scan::Place {
+            numbers: Numbers { step: self.step, epoch: self.epoch },
+            time: self.time(),
+            path: self.path.clone(),
+        }
+    }
+}
+
+/// The complete checkpoints in a bucket, newest first.
+pub fn markers(bucket: &dyn Store) -> Result<Vec<Marker>, StoreError> {
+    let tree = Tree::new(bucket.list()?.entries);
+    let is_marker = |path: &str, size: u64| path.ends_with(MARKER) && size <= LARGEST_MARKER;
+    let mut markers = Vec::new();
+    for entry in tree.entries().filter(|entry| entry.is_file() && is_marker(&entry.path, entry.size())) {
+        let content = match bucket.read(&entry.path, 0..entry.size()) {
+            Ok(content) => content,
+            Err(StoreError::Vanished(_)) => continue,
+            Err(error) => return Err(error),
+        };
+        let Ok(marker) = serde_json::from_slice::<Marker>(&content) else { continue };
+        let is_there = |part: &Part| {
+            tree.get(&part.path).is_some_and(|entry| entry.kind == Kind::File { size: part.size })
+        };
+        let is_own = |path: &str| Path::new(path).is_relative() && !path.split('/').any(|part| part == "..");
+        let is_sane = marker.roots.iter().all(|path| is_own(path))
+            && marker.files.iter().all(|part| is_own(&part.path));
+        if is_sane && !marker.files.is_empty() && marker.files.iter().all(is_there) {
+            markers.push(marker);
+        }
+    }
+    scan::sort_newest_first(&mut markers, Marker::place);
+    Ok(markers)
+}
+
+/// Fetches the newest complete checkpoint if the directory has none that is as new. Tells whether it did.
+///
+/// It is fetched aside, and gets its name when all of it is there.
+pub fn restore(bucket: &Bucket, directory: &dyn Store, survey: &Survey) -> Result<bool, StoreError> {
+    let Some(marker) = markers(bucket)?.into_iter().next() else { return Ok(false) };
+    let mut both: Vec<(bool, scan::Place)> = vec![(true, marker.place())];
+    both.extend(survey.complete.first().map(|checkpoint| (false, checkpoint.place())));
+    scan::sort_newest_first(&mut both, |(_, place)| place.clone());
+    let is_newer = both.first().is_some_and(|(is_in_bucket, _)| *is_in_bucket);
+    let is_here = survey.complete.iter().any(|checkpoint| checkpoint.candidate.path == marker.path);
+    if !is_newer || is_here {
+        return Ok(false);
+    }
+    let aside = format!("{OURS}/restore");
+    let root = Path::new(directory.place());
+    let unwritable = |path: &Path, error: std::io::Error| StoreError::of_io(&path.to_string_lossy(), &error);
+    let fetched = root.join(&aside);
+    if fetched.exists() {
+        std::fs::remove_dir_all(&fetched).map_err(|error| unwritable(&fetched, error))?;
+    }
+    for part in &marker.files {
+        let to = fetched.join(&part.path);
+        bucket.download(&part.path, &to)?;
+        // So that it counts as the same, and is not sent back.
+        if let Some(time) = part.modified {
+            let file =
+                std::fs::File::options().write(true).open(&to).map_err(|error| unwritable(&to, error))?;
+            file.set_modified(time.into()).map_err(|error| unwritable(&to, error))?;
+        }
+    }
+    let is_inside =
+        |path: &str| marker.roots.iter().any(|root| path == root || path.starts_with(&format!("{root}/")));
+    let beside = marker.files.iter().map(|part| &part.path).filter(|path| !is_inside(path));
+    for path in marker.roots.iter().chain(beside) {
+        if directory.exists(path)? {
+            directory.rename(path, &format!("{}/{path}.{}", crate::store::QUARANTINE, Timestamp::now()))?;
+        }
+        directory.rename(&format!("{aside}/{path}"), path)?;
+    }
+    Ok(true)
+}
+
+/// Sends checkpoints, one at a time, beside the looking.
+pub struct Mirror {
+    jobs: Sender<Job>,
+    outcomes: Receiver<Outcome>,
+    /// What has arrived, by path.
+    arrived: HashMap<String, Marker>,
+    under_way: Option<String>,
+    problem: Option<String>,
+    rest_until: Duration,
+}
+
+struct Job {
+    root: PathBuf,
+    marker: Marker,
+    keep: usize,
+    protected: Option<String>,
+}
+
+enum Outcome {
+    Sent(Marker),
+    /// It changed or went away in the meantime.
+    Moot,
+    Failed(StoreError),
+}
+
+impl Mirror {
+    /// `open` makes a connection for the thread that sends.
+    pub fn new(open: impl FnOnce() -> Result<Bucket, StoreError> + Send + 'static) -> Self {
+        let (jobs, received) = channel::<Job>();
+        let (tell, outcomes) = channel();
+        std::thread::spawn(move || {
+            let bucket = open();
+            for job in received {
+                let outcome = match &bucket {
+                    Ok(bucket) => send(bucket, &job),
+                    Err(error) => Outcome::Failed(error.clone()),
+                };
+                if tell.send(outcome).is_err() {
+                    return;
+                }
+            }
+        });
+        let (arrived, rest_until) = (HashMap::new(), Duration::ZERO);
+        Self { jobs, outcomes, arrived, under_way: None, problem: None, rest_until }
+    }
+
+    /// What an agent before this one sent.
+    pub fn knows(&mut self, markers: Vec<Marker>) {
+        self.arrived.extend(markers.into_iter().map(|marker| (marker.path.clone(), marker)));
+    }
+
+    pub fn has(&self, checkpoint: &Checkpoint, tree: &Tree) -> bool {
+        self.arrived
+            .get(&checkpoint.candidate.path)
+            .is_some_and(|marker| *marker == Marker::of(checkpoint, tree))
+    }
+
+    pub fn under_way(&self) -> Option<&str> {
+        self.under_way.as_deref()
+    }
+
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    /// Notes what has happened since.
+    pub fn catch_up(&mut self, elapsed: Duration) {
+        while let Ok(outcome) = self.outcomes.try_recv() {
+            self.note(outcome, elapsed);
+        }
+    }
+
+    /// Waits for what is under way.
+    pub fn finish(&mut self, elapsed: Duration) {
+        if self.under_way.is_some()
+            && let Ok(outcome) = self.outcomes.recv()
+        {
+            self.note(outcome, elapsed);
+        }
+    }
+
+    fn note(&mut self, outcome: Outcome, elapsed: Duration) {
+        self.under_way = None;
+        match outcome {
+            Outcome::Sent(marker) => {
+                self.problem = None;
+                self.arrived.insert(marker.path.clone(), marker);
+            }
+            Outcome::Moot => {}
+            Outcome::Failed(error) => {
+                self.problem = Some(format!("a checkpoint could not be copied: {error}"));
+                self.rest_until = elapsed + BREAK;
+            }
+        }
+    }
+
+    /// Sends the first of these that has not arrived. Tells whether there is anything under way now.
+    pub fn offer(
+        &mut self,
+        root: &str,
+        (survey, keep, protected): (&Survey, usize, Option<&str>),
+        newest_first: &[&Checkpoint],
+        elapsed: Duration,
+    ) -> bool {
+        if self.under_way.is_some() {
+            return true;
+        }
+        if elapsed < self.rest_until {
+            return false;
+        }
+        let Some(next) = newest_first.iter().find(|checkpoint| !self.has(checkpoint, &survey.tree)) else {
+            return false;
+        };
+        let marker = Marker::of(next, &survey.tree);
+        self.under_way = Some(marker.path.clone());
+        self.arrived.remove(&marker.path);
+        let job = Job { root: PathBuf::from(root), marker, keep, protected: protected.map(str::to_owned) };
+        if self.jobs.send(job).is_err() {
+            self.under_way = None;
+        }
+        self.under_way.is_some()
+    }
+}
+
+fn send(bucket: &Bucket, job: &Job) -> Outcome {
+    match try_to_send(bucket, job) {
+        Ok(true) => Outcome::Sent(job.marker.clone()),
+        // What vanished is a file of the directory, since the bucket was only written to.
+        Ok(false) | Err(StoreError::Vanished(_)) => Outcome::Moot,
+        Err(error) => Outcome::Failed(error),
+    }
+}
+
+fn try_to_send(bucket: &Bucket, job: &Job) -> Result<bool, StoreError> {
+    let Job { root, marker, keep, protected } = job;
+    let name = Marker::name(&marker.path);
+    bucket.remove(&name, &[&name])?;
+    for part in &marker.files {
+        bucket.upload(&root.join(&part.path), &part.path)?;
+    }
+    // A program that writes over its own checkpoint may have done so while we read it.
+    let is_as_before = |part: &Part| {
+        let metadata = std::fs::symlink_metadata(root.join(&part.path)).ok();
+        let modified =
+            |metadata: &std::fs::Metadata| metadata.modified().ok().and_then(|time| time.try_into().ok());
+        metadata.is_some_and(|metadata| metadata.len() == part.size && modified(&metadata) == part.modified)
+    };
+    if !marker.files.iter().all(is_as_before) {
+        return Ok(false);
+    }
+    let content = serde_json::to_vec(marker)
+        .map_err(|error| StoreError::Other { place: name.clone(), reason: error.to_string() })?;
+    bucket.write(&name, &content)?;
+    retain(bucket, *keep, protected.as_deref())?;
+    Ok(true)
+}
+
+/// Removes what is older than the newest `keep` in the bucket; markers first.
+fn retain(bucket: &Bucket, keep: usize, protected: Option<&str>) -> Result<(), StoreError> {
+    if keep == 0 {
+        return Ok(());
+    }
+    for marker in
+        markers(bucket)?.into_iter().skip(keep).filter(|marker| Some(marker.path.as_str()) != protected)
+    {
+        let name = Marker::name(&marker.path);
+        let is_inside = |path: &str| {
+            marker.roots.iter().any(|root| path == root || path.starts_with(&format!("{root}/")))
+        };
+        let files = marker.files.iter().map(|part| part.path.as_str()).filter(|path| is_inside(path));
+        let files: Vec<&str> = std::iter::once(name.as_str()).chain(files).collect();
+        bucket.remove(tree::parent(&marker.path), &files)?;
+    }
+    Ok(())
+}

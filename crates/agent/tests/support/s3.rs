@@ -1,0 +1,100 @@
+//! A real S3 server on loopback, which checks signatures, and which can be told to fail in the middle of an upload.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::TokioIo;
+use s3s::auth::SimpleAuth;
+use s3s::service::S3ServiceBuilder;
+
+/// What becomes of the parts of uploads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Parts {
+    Served,
+    /// The connection breaks.
+    Dropped,
+    /// No answer comes, and the test is told.
+    Held,
+}
+
+pub(crate) struct Server {
+    pub(crate) endpoint: String,
+    parts: Arc<Mutex<Parts>>,
+    held: Receiver<()>,
+}
+
+impl Server {
+    /// Serves directories below `root` as buckets.
+    pub(crate) fn start(root: &Path) -> Self {
+        let storage = s3s_fs::FileSystem::new(root).unwrap();
+        let mut builder = S3ServiceBuilder::new(storage);
+        builder.set_auth(SimpleAuth::from_single("key", "secret"));
+        let service = builder.build();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let parts = Arc::new(Mutex::new(Parts::Served));
+        let (tell, held) = channel();
+        let shared = parts.clone();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(serve(listener, service, shared, tell));
+        });
+        Self { endpoint, parts, held }
+    }
+
+    pub(crate) fn parts_are(&self, parts: Parts) {
+        *self.parts.lock().unwrap() = parts;
+    }
+
+    pub(crate) fn wait_until_held(&self) {
+        self.held.recv().unwrap();
+    }
+
+    /// The environment of a pod with these credentials.
+    pub(crate) fn variables(&self, secret: &str) -> Vec<(String, String)> {
+        let all = [
+            ("AWS_ACCESS_KEY_ID", "key"),
+            ("AWS_SECRET_ACCESS_KEY", secret),
+            ("AWS_REGION", "us-east-1"),
+            ("AWS_ENDPOINT_URL", &self.endpoint),
+        ];
+        all.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec()
+    }
+}
+
+async fn serve(
+    listener: std::net::TcpListener,
+    service: s3s::service::S3Service,
+    parts: Arc<Mutex<Parts>>,
+    tell: Sender<()>,
+) {
+    listener.set_nonblocking(true).unwrap();
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        let (service, parts, tell) = (service.clone(), parts.clone(), tell.clone());
+        let answer = service_fn(move |request: hyper::Request<Incoming>| {
+            let (service, tell) = (service.clone(), tell.clone());
+            let is_second_part = request.uri().query().is_some_and(|query| query.contains("partNumber=2"));
+            let fate = if is_second_part { *parts.lock().unwrap() } else { Parts::Served };
+            async move {
+                match fate {
+                    Parts::Served => {
+                        Service::call(&service, request).await.map_err(|error| format!("{error:?}"))
+                    }
+                    Parts::Dropped => Err("dropped on purpose".to_owned()),
+                    Parts::Held => {
+                        tell.send(()).unwrap();
+                        std::future::pending().await
+                    }
+                }
+            }
+        });
+        tokio::spawn(
+            hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), answer),
+        );
+    }
+}
