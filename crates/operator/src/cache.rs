@@ -95,7 +95,7 @@ impl Named for PodView {
 
     fn if_lost(&self) -> Option<LostPod> {
         let job = self.owner.clone().filter(|_| !self.deleting)?;
-        Some(LostPod { job, name: self.name.clone(), uid: self.uid.clone(), attempt: self.attempt })
+        Some(LostPod { job, name: self.name.clone(), uid: Some(self.uid.clone()), attempt: self.attempt })
     }
 
     fn counts(&self) -> bool {

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use trainyard_api::names;
+use trainyard_api::{TrainingJob, names};
 use trainyard_plan::Snapshot;
 
 use crate::cache::{Cache, Job, JobKey};
 use crate::guard::Unreadable;
-use crate::memory::Memory;
+use crate::memory::{LostPod, Memory};
 use crate::moment::Moment;
 use crate::port::JobRef;
 use crate::room::Room;
@@ -66,6 +66,9 @@ impl Core {
         let cache = &self.cache;
         let memory = self.memories.entry(key.clone()).or_default();
         memory.is_about(job.metadata.uid.as_deref().unwrap_or_default());
+        if !std::mem::replace(&mut memory.acquainted, true) {
+            memory.lost.extend(never_seen(&job, cache, key));
+        }
         if !memory.lost.is_empty() {
             // More pods vanished while the first were asked for.
             return Sight::Behind(now.instant);
@@ -83,9 +86,32 @@ impl Core {
             vanished: memory.vanished.clone(),
             obstacles: memory.obstacles.clone(),
             progress: memory.progress.clone(),
+            agent: memory.report.as_deref().cloned(),
+            tails: memory.tails.clone(),
+            nodes: memory.nodes.iter().map(|node| node.view.clone()).collect(),
             last_status_write: memory.last_status_write,
         }))
     }
+}
+
+/// Pods that should be there and were never seen by this process: they may have lost their labels while nobody looked. Of an
+/// attempt whose pods are still being made, nothing is concluded from their absence.
+fn never_seen(job: &TrainingJob, cache: &Cache, key: &JobKey) -> Vec<LostPod> {
+    let Some(status) = job.status.as_ref().filter(|status| !status.is_terminal()) else { return Vec::new() };
+    let last = status.attempts.last();
+    let Some(last) = last.filter(|last| !last.is_open() || last.created_time.is_some()) else {
+        return Vec::new();
+    };
+    let names = status.worker_statuses.iter().map(|worker| &worker.pod_name);
+    names
+        .filter(|name| cache.pods.named(key, name).is_none())
+        .map(|name| LostPod {
+            job: job.metadata.uid.clone().unwrap_or_default(),
+            name: name.clone(),
+            uid: None,
+            attempt: Some(last.number),
+        })
+        .collect()
 }
 
 /// What to do about a job that cannot be read.

@@ -29,7 +29,7 @@ impl Core {
             return;
         }
         let memory = self.remember(key);
-        if !memory.has_deleted(&pod.uid) {
+        if !pod.uid.as_ref().is_some_and(|uid| memory.has_deleted(uid)) {
             memory.lost.push(pod);
         }
     }
@@ -67,7 +67,7 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
         again
     }
 
-    /// Nothing, if the pod is gone or going; else what will be seen of it again.
+    /// Nothing, if the pod is gone; else what will be seen of it again. One that is going is there until it has gone.
     async fn ask_for(&self, key: &JobKey, pod: &LostPod) -> Result<Option<Echo>, Refusal> {
         let reference = key.reference(pod.job.clone());
         let metadata = match self.port.metadata(&reference, TargetKind::Pod, &pod.name).await {
@@ -75,7 +75,7 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             Err(Refusal::NotFound) => return Ok(None),
             Err(refusal) => return Err(refusal),
         };
-        let is_it = metadata.uid.as_deref() == Some(&pod.uid) && metadata.deletion_timestamp.is_none();
+        let is_it = pod.uid.is_none() || metadata.uid == pod.uid;
         if !is_it || controller(&metadata).as_deref() != Some(&pod.job) {
             return Ok(None);
         }

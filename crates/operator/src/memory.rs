@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use trainyard_api::TrainingJobStatus;
-use trainyard_plan::{Obstacle, TargetKind, Vanished};
+use trainyard_plan::{AgentView, Obstacle, Tail, TargetKind, Vanished};
 use trainyard_progress::Progress;
 
 use crate::cache::{Cache, JobKey};
+use crate::nodes::KnownNode;
 use crate::progress::Following;
 
 /// How long the echo of our own write may take before a plan is made without it. Only a watch that lost an
@@ -32,7 +33,8 @@ pub(crate) struct LostPod {
     /// The uid of its job.
     pub(crate) job: String,
     pub(crate) name: String,
-    pub(crate) uid: String,
+    /// None: this process never saw it.
+    pub(crate) uid: Option<String>,
     pub(crate) attempt: Option<i32>,
 }
 
@@ -42,6 +44,8 @@ pub(crate) struct Memory {
     job: String,
     /// This process has begun with the job: it is announced and counted once.
     pub(crate) begun: bool,
+    /// This process knows which pods of the job there are, whatever their labels were when it started.
+    pub(crate) acquainted: bool,
     echoes: Vec<Echo>,
     waiting_since: Option<Instant>,
     pub(crate) obstacles: Vec<Obstacle>,
@@ -49,6 +53,14 @@ pub(crate) struct Memory {
     /// The log that is followed for progress, and what it said.
     pub(crate) following: Option<Following>,
     pub(crate) progress: Option<Progress>,
+    /// The agent's log that is followed, and what it said last.
+    pub(crate) agent: Option<Following>,
+    pub(crate) report: Option<Box<AgentView>>,
+    /// The ends of the logs of pods that failed, and since when they are being read.
+    pub(crate) tails: Vec<Tail>,
+    pub(crate) reading: Option<Instant>,
+    /// Nodes of pods that do not go.
+    pub(crate) nodes: Vec<KnownNode>,
     /// Passing faults in a row, for the delay until the next try.
     pub(crate) faults: u32,
     /// Refusals in a row, likewise.

@@ -192,7 +192,9 @@ impl Checker {
         }
         let failed = new.condition(condition::FAILED).filter(|failed| failed.status == "True");
         let reason = failed.map(|failed| failed.reason.as_str()).unwrap_or_default();
-        if let Some(state) = new.state.filter(|_| new.is_terminal() && reason != "InvalidSpec" && reason != "Unreadable") {
+        if let Some(state) =
+            new.state.filter(|_| new.is_terminal() && reason != "InvalidSpec" && reason != "Unreadable")
+        {
             self.ended.insert(uid.clone(), state);
         }
         self.counted(&uid, after, old, new, reason)?;

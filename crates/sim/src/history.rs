@@ -10,6 +10,7 @@ use trainyard_operator::Watched;
 use trainyard_plan::TargetKind;
 
 use crate::port::Fate;
+use crate::server::Child;
 use crate::world::{Make, World};
 
 /// The job that everything happens to.
@@ -85,8 +86,10 @@ impl History {
             spec.checkpoint = serde_json::from_value(json!({"deleteOnCompletion": true})).ok();
         }
         if self.chance(10) {
-            let order = self.rng.choice([RoleOrder::BeforeWorkers, RoleOrder::AfterWorkers, RoleOrder::WithWorkers]);
-            spec.roles = Some(vec![Role { name: "store".into(), replicas: Some(1), order, ..Role::default() }]);
+            let order =
+                self.rng.choice([RoleOrder::BeforeWorkers, RoleOrder::AfterWorkers, RoleOrder::WithWorkers]);
+            spec.roles =
+                Some(vec![Role { name: "store".into(), replicas: Some(1), order, ..Role::default() }]);
         }
         spec
     }
@@ -100,7 +103,11 @@ impl History {
             1 => (TargetKind::ConfigMap, format!("{NAME}-config"), json!({})),
             2 => (TargetKind::Pod, format!("{NAME}-workers-1"), json!({"labels": {"app": "mine"}})),
             3 => (TargetKind::Pod, format!("{NAME}-workers-1"), json!({"labels": ours})),
-            _ => (TargetKind::Pod, format!("{NAME}-notebook"), json!({"labels": ours, "ownerReferences": owner})),
+            _ => (
+                TargetKind::Pod,
+                format!("{NAME}-notebook"),
+                json!({"labels": ours, "ownerReferences": owner}),
+            ),
         };
         self.world.plant(kind, &name, json!({"metadata": metadata}));
     }
@@ -219,15 +226,7 @@ impl History {
                 let name = format!("{NAME}-config");
                 self.world.change(TargetKind::ConfigMap, &name, |map| map["data"] = json!({"edited": "yes"}));
             }
-            72..78 => {
-                if let Some(pod) = self.some_pod() {
-                    self.world.change(TargetKind::Pod, &pod, |pod| {
-                        if let Some(labels) = pod["metadata"]["labels"].as_object_mut() {
-                            labels.remove(names::MANAGED_BY_LABEL);
-                        }
-                    });
-                }
-            }
+            72..78 => self.take_label(),
             78..86 => {
                 let quota = self.rng.bool().then(|| self.rng.usize(0..4));
                 self.world.set_quota(quota);
@@ -239,6 +238,21 @@ impl History {
                 self.world.server().collects_at_once = collects;
             }
             _ => self.world.delete_job(NAME),
+        }
+    }
+
+    /// Takes the label away by which a pod is seen. Pods that are going anyway, and those of jobs that have ended, keep theirs: nobody
+    /// promises to find them again.
+    fn take_label(&mut self) {
+        let Some(pod) = self.some_pod() else { return };
+        let ended = self.world.status(NAME).is_some_and(|status| status.is_terminal());
+        let going = self.world.server().all(TargetKind::Pod).get(&pod).is_some_and(Child::is_deleting);
+        if !ended && !going {
+            self.world.change(TargetKind::Pod, &pod, |pod| {
+                if let Some(labels) = pod["metadata"]["labels"].as_object_mut() {
+                    labels.remove(names::MANAGED_BY_LABEL);
+                }
+            });
         }
     }
 

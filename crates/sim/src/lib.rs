@@ -9,10 +9,11 @@ mod check;
 pub mod history;
 mod operator;
 mod port;
+pub mod scenario;
 mod server;
 mod world;
 
 pub use check::{Count, Tally};
 pub use port::{Fate, Twist};
 pub use server::{Actor, Change, Child, NAMESPACE, Server};
-pub use world::{Fates, Make, World, dawn};
+pub use world::{Delivery, Fates, Make, World, dawn};

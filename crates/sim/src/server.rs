@@ -241,12 +241,12 @@ impl Server {
         Ok(self.insert(by, kind, &name, value, Some(Arc::new(object.clone()))))
     }
 
-    pub fn delete(&mut self, by: Actor, target: &Target) -> Result<(), Refusal> {
+    pub fn delete(&mut self, by: Actor, target: &Target, grace: Option<u32>) -> Result<(), Refusal> {
         let child = self.all(target.kind).get(&target.name).ok_or(Refusal::NotFound)?;
         if child.uid != target.uid {
             return Err(Refusal::Conflict);
         }
-        self.remove(by, target.kind, &target.name, None);
+        self.remove(by, target.kind, &target.name, grace.map(i64::from));
         Ok(())
     }
 
@@ -433,7 +433,8 @@ impl Server {
         let is_garbage = |child: &Child| {
             let references = child.value["metadata"]["ownerReferences"].as_array();
             let is_gone = |owner: &Value| {
-                owner["kind"] == names::KIND && owner["uid"].as_str().is_some_and(|uid| !owners.contains(&uid))
+                owner["kind"] == names::KIND
+                    && owner["uid"].as_str().is_some_and(|uid| !owners.contains(&uid))
             };
             !child.is_deleting() && references.is_some_and(|all| !all.is_empty() && all.iter().all(is_gone))
         };
@@ -486,11 +487,15 @@ impl Server {
         self.version = version;
         new["metadata"]["resourceVersion"] = version.to_string().into();
         let was_selected = child.is_selected();
-        child.value = new;
+        let mut old = std::mem::replace(&mut child.value, new);
         child.version = version;
         let event = match (was_selected, child.is_selected()) {
             (_, true) => Some(Event::Apply(&child.value)),
-            (true, false) => Some(Event::Delete(&child.value)),
+            (true, false) => {
+                // Whoever watches by label is told that it is gone, as it was when it was last selected.
+                old["metadata"]["resourceVersion"] = version.to_string().into();
+                Some(Event::Delete(&old))
+            }
             (false, false) => None,
         };
         let sighting = event.map(|event| parse(watched(kind), event));

@@ -49,6 +49,20 @@ impl Default for Make {
     }
 }
 
+/// What happens to the events of watches on their way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delivery {
+    #[default]
+    Prompt,
+    /// The event of this number never comes; the watch starts over when everything is at rest.
+    Lost(usize),
+    /// It comes twice.
+    Twice(usize),
+    /// From that number on, events (of one kind or all) wait until so many more have gathered, or nothing else happens. Meanwhile
+    /// the operator looks at what it sees.
+    Late { from: usize, depth: usize, kind: Option<Watched> },
+}
+
 /// Decides the fate of every call of an operator while the world comes to rest: the number of the call, what it is.
 pub type Fates<'a> = &'a mut dyn FnMut(usize, &str) -> Option<Fate>;
 
@@ -62,6 +76,11 @@ pub struct World {
     trace: Option<Vec<String>>,
     /// Calls of operators that were let through.
     calls: usize,
+    delivery: Delivery,
+    /// Events that came to operators.
+    delivered: usize,
+    /// Events of this kind, or all, wait until the journals are so long.
+    held: Option<(Option<Watched>, usize)>,
 }
 
 impl World {
@@ -79,6 +98,9 @@ impl World {
             check: Checker::default(),
             trace: traced.then(Vec::new),
             calls: 0,
+            delivery: Delivery::Prompt,
+            delivered: 0,
+            held: None,
         };
         world.start_operator();
         world
@@ -94,6 +116,14 @@ impl World {
 
     pub fn calls(&self) -> usize {
         self.calls
+    }
+
+    pub fn delivered(&self) -> usize {
+        self.delivered
+    }
+
+    pub fn set_delivery(&mut self, delivery: Delivery) {
+        self.delivery = delivery;
     }
 
     /// The lines so far.
@@ -178,6 +208,77 @@ impl World {
         self.operators[operator].deliver(kind)
     }
 
+    /// How many events of such kinds there have been.
+    fn gathered(&self, kind: Option<Watched>) -> usize {
+        let server = self.server();
+        let kinds = Watched::ALL.into_iter().filter(|one| kind.is_none_or(|kind| kind == *one));
+        kinds.map(|kind| server.journal(kind).len()).sum()
+    }
+
+    /// Delivers everything that may be delivered. Says whether that was anything.
+    fn deliver_all(&mut self, operator: usize) -> bool {
+        let mut any = false;
+        for kind in Watched::ALL {
+            while self.operators[operator].behind(kind) > 0 {
+                if let Delivery::Late { from, depth, kind: held } = self.delivery
+                    && self.delivered + 1 == from
+                    && held.is_none_or(|held| held == kind)
+                {
+                    self.delivery = Delivery::Prompt;
+                    let enough = self.gathered(held) + depth;
+                    self.tell(|| format!("events of {held:?} are late"));
+                    self.held = Some((held, enough));
+                }
+                if let Some((held, enough)) = self.held
+                    && held.is_none_or(|held| held == kind)
+                {
+                    if self.gathered(held) < enough {
+                        break;
+                    }
+                    self.held = None;
+                }
+                self.delivered += 1;
+                any = true;
+                match self.delivery {
+                    Delivery::Lost(at) if at == self.delivered => {
+                        self.tell(|| format!("an event of {} is lost", kind.plural()));
+                        self.operators[operator].drop_event(kind);
+                    }
+                    Delivery::Twice(at) if at == self.delivered => {
+                        self.deliver(operator, kind);
+                        self.operators[operator].repeat(kind);
+                    }
+                    _ => {
+                        self.deliver(operator, kind);
+                    }
+                }
+            }
+        }
+        if self.held.is_some() && any {
+            self.look_at_all();
+        }
+        any
+    }
+
+    /// Everybody gets a turn, as if a timer had been set.
+    fn look_at_all(&mut self) {
+        let keys: Vec<JobKey> = self.server().jobs().filter_map(|job| key(job)).collect();
+        for operator in &mut self.operators {
+            for key in &keys {
+                operator.turns.add(key.clone());
+            }
+        }
+    }
+
+    /// Watches start over, as they do when they break.
+    pub fn resync(&mut self) {
+        for operator in &mut self.operators {
+            for kind in Watched::ALL {
+                operator.relist(kind);
+            }
+        }
+    }
+
     /// Everything that operators can do without the time passing. All events are delivered.
     pub fn settle(&mut self) {
         self.settle_with(&mut |_, _| Some(Fate::Served));
@@ -186,24 +287,22 @@ impl World {
     /// The same, with the fate of every call as told; none means that the operator dies before it.
     pub fn settle_with(&mut self, fates: Fates<'_>) {
         for _ in 0..ROUNDS {
-            if !self.round(fates, |_, _| true) {
+            if !self.round(fates) && self.held.take().is_none() {
                 return;
             }
         }
-        self.fail("no rest");
+        // Two operators that remember different refusals may go on for ever; when one of them dies, there is rest.
+        if self.operators.len() == 1 {
+            self.fail("no rest");
+        }
     }
 
     /// One round of every operator: deliver what may be delivered, look, write. Says whether anything happened.
-    pub(crate) fn round(&mut self, fates: Fates<'_>, mut may_deliver: impl FnMut(&World, Watched) -> bool) -> bool {
+    fn round(&mut self, fates: Fates<'_>) -> bool {
         let mut busy = false;
         let mut operator = 0;
         while operator < self.operators.len() {
-            for kind in Watched::ALL {
-                while self.operators[operator].behind(kind) > 0 && may_deliver(self, kind) {
-                    self.deliver(operator, kind);
-                    busy = true;
-                }
-            }
+            busy |= self.deliver_all(operator);
             if self.begin(operator) {
                 busy = true;
             }
@@ -260,10 +359,34 @@ impl World {
         self.fail("time does not pass: a busy loop");
     }
 
+    /// Time passes until `is_over` says so of the number of the next call, at most so long.
+    pub(crate) fn pass_until(&mut self, time: Duration, is_over: &mut dyn FnMut(usize) -> bool) {
+        let end = lock(&self.house.clock).instant + time;
+        for _ in 0..ROUNDS {
+            if is_over(self.calls + 1) {
+                return;
+            }
+            if self.round(&mut |_, _| Some(Fate::Served)) {
+                continue;
+            }
+            let now = lock(&self.house.clock).instant;
+            match self.next_timer().filter(|at| *at <= end) {
+                Some(at) => self.skip(at - now),
+                None => return self.skip(end - now),
+            }
+        }
+    }
+
+    /// How often operators made and removed what.
+    pub fn tally(&self) -> crate::check::Tally {
+        self.check.tally.clone()
+    }
+
     /// Goes on until nothing happens any more, however long that takes. Pods that were told to go do go.
     pub fn run_out(&mut self) {
         for _ in 0..ROUNDS {
             self.settle();
+            self.collect();
             if self.release() {
                 continue;
             }
@@ -279,12 +402,7 @@ impl World {
     /// When nothing changes, nothing is written, however often the operators look.
     pub fn expect_quiet(&mut self) {
         let version = self.server().version();
-        let keys: Vec<JobKey> = self.server().jobs().filter_map(|job| key(job)).collect();
-        for operator in &mut self.operators {
-            for key in &keys {
-                operator.turns.add(key.clone());
-            }
-        }
+        self.look_at_all();
         self.settle();
         if self.server().version() != version {
             self.fail("something is written although nothing has changed");

@@ -1,0 +1,349 @@
+//! A library of known stories, each of which can be disturbed at every place. However it is disturbed, it comes to the same end, and
+//! objects are made and removed as often as without the disturbance.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use trainyard_api::{Role, RoleOrder, State, TrainingJobSpec, names};
+use trainyard_plan::TargetKind;
+
+use crate::check::Tally;
+use crate::port::Fate;
+use crate::world::{Delivery, Make, World};
+
+/// The job of every scenario.
+pub const NAME: &str = "bert";
+
+/// How long the world is left alone after everything that happens: enough for whoever tries again after a fault.
+const REST: Duration = Duration::from_secs(3);
+
+/// What happens.
+pub type Act = fn(&mut World);
+
+pub struct Scenario {
+    pub name: &'static str,
+    pub spec: fn() -> TrainingJobSpec,
+    pub acts: Vec<Act>,
+    /// The state in the end; none if the job is gone.
+    pub end: Option<State>,
+    /// What was refused is forgotten in a crash, so a new operator asks again sooner: half a gang more may be made.
+    pub refused: bool,
+}
+
+/// What goes wrong in a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disturbance {
+    None,
+    /// The operator dies after so many calls, and another takes its place.
+    Crash(usize),
+    /// The call of this number fares so.
+    Call(usize, Fate),
+    Watch(Delivery),
+    /// A second operator works beside the first, from one call to another.
+    Rival(usize, usize),
+}
+
+pub fn spec() -> TrainingJobSpec {
+    TrainingJobSpec { image: Some("my/trainer:1".into()), num_workers: Some(2), ..TrainingJobSpec::default() }
+}
+
+fn kept() -> TrainingJobSpec {
+    TrainingJobSpec { checkpoint_dir: Some("/checkpoints".into()), ..spec() }
+}
+
+fn passing() -> TrainingJobSpec {
+    TrainingJobSpec {
+        ttl_seconds_after_finished: Some(30),
+        checkpoint: serde_json::from_value(json!({"deleteOnCompletion": true})).ok(),
+        ..spec()
+    }
+}
+
+fn roles() -> TrainingJobSpec {
+    let role = |name: &str, order| Role {
+        name: name.into(),
+        replicas: Some(1),
+        order: Some(order),
+        ..Role::default()
+    };
+    TrainingJobSpec {
+        roles: Some(vec![role("store", RoleOrder::BeforeWorkers), role("eval", RoleOrder::AfterWorkers)]),
+        ..spec()
+    }
+}
+
+/// All scenarios.
+pub fn library() -> Vec<Scenario> {
+    let run: Act = World::run_all;
+    let succeed: Act = World::succeed_all;
+    let fail: Act = |world| world.fail_pod("bert-workers-1", 1);
+    let wait: Act = |world| world.pass(Duration::from_secs(60));
+    let gone: Act = |world| {
+        world.release();
+    };
+    let suspend: Act = |world| world.edit(NAME, |spec| spec.suspend = Some(true));
+    let resume: Act = |world| world.edit(NAME, |spec| spec.suspend = Some(false));
+    let four: Act = |world| world.edit(NAME, |spec| spec.num_workers = Some(3));
+    let one: Act = |world| world.edit(NAME, |spec| spec.num_workers = Some(1));
+    let delete: Act = |world| world.delete_job(NAME);
+    let scenario = |name, acts, end| Scenario { name, spec: kept, acts, end, refused: false };
+    vec![
+        scenario("create and complete", vec![run, succeed], Some(State::Completed)),
+        scenario(
+            "fail, restart, complete",
+            vec![run, fail, gone, wait, run, succeed],
+            Some(State::Completed),
+        ),
+        Scenario {
+            spec: || TrainingJobSpec { backoff_limit: Some(1), ..spec() },
+            ..scenario(
+                "backoff exhausted",
+                vec![run, fail, gone, wait, run, fail, gone, wait],
+                Some(State::Failed),
+            )
+        },
+        scenario(
+            "scale up and down",
+            vec![run, four, gone, run, one, gone, run, succeed],
+            Some(State::Completed),
+        ),
+        scenario(
+            "another image",
+            vec![run, |world| world.edit(NAME, |spec| spec.image = Some("my/trainer:2".into())), gone, run],
+            Some(State::Running),
+        ),
+        scenario(
+            "suspend and resume",
+            vec![run, suspend, gone, wait, resume, run, succeed],
+            Some(State::Completed),
+        ),
+        scenario(
+            "suspend in the backoff",
+            vec![run, fail, gone, suspend, wait, resume, run],
+            Some(State::Running),
+        ),
+        scenario(
+            "disruption",
+            vec![run, |world| world.evict("bert-workers-0"), gone, run, succeed],
+            Some(State::Completed),
+        ),
+        scenario(
+            "node loss",
+            vec![run, |world| world.lose_node("bert-workers-1"), wait, gone, run, succeed],
+            Some(State::Completed),
+        ),
+        scenario(
+            "a pod is deleted",
+            vec![run, |world| world.remove(TargetKind::Pod, "bert-workers-0"), gone, run, succeed],
+            Some(State::Completed),
+        ),
+        scenario(
+            "a pod loses its label",
+            vec![
+                run,
+                |world| {
+                    world.change(TargetKind::Pod, "bert-workers-0", |pod| {
+                        pod["metadata"]["labels"][names::MANAGED_BY_LABEL] = "nobody".into();
+                    });
+                },
+                wait,
+                succeed,
+            ],
+            Some(State::Completed),
+        ),
+        scenario("delete at once", vec![delete], None),
+        scenario("delete while it runs", vec![run, delete, gone], None),
+        scenario("delete in the backoff", vec![run, fail, gone, delete, gone], None),
+        scenario("delete while suspended", vec![run, suspend, gone, delete], None),
+        scenario("delete when it is done", vec![run, succeed, delete], None),
+        Scenario { spec: passing, ..scenario("complete and be forgotten", vec![run, succeed, wait], None) },
+        Scenario {
+            spec: || TrainingJobSpec { active_deadline_seconds: Some(50), ..spec() },
+            ..scenario("past the deadline", vec![run, fail, gone, wait, gone], Some(State::Failed))
+        },
+        Scenario {
+            spec: || TrainingJobSpec { startup_timeout_seconds: Some(50), ..spec() },
+            ..scenario(
+                "never starts",
+                vec![|world| world.cannot_be_placed("bert-workers-1"), wait, gone],
+                Some(State::Failed),
+            )
+        },
+        Scenario {
+            spec: roles,
+            ..scenario(
+                "roles in order",
+                vec![run, run, run, fail, gone, wait, run, run, run, succeed],
+                Some(State::Completed),
+            )
+        },
+        scenario(
+            "invalid for a while",
+            vec![
+                run,
+                |world| world.edit(NAME, |spec| spec.command = Some(Vec::new())),
+                gone,
+                |world| world.edit(NAME, |spec| spec.command = None),
+                run,
+            ],
+            Some(State::Running),
+        ),
+        Scenario {
+            refused: true,
+            ..scenario(
+                "name conflict",
+                vec![
+                    |world| {
+                        world.plant(TargetKind::Pod, "bert-workers-1", json!({"metadata": {}}));
+                        world.edit(NAME, |spec| spec.image = Some("my/trainer:2".into()));
+                    },
+                    wait,
+                    |world| world.remove(TargetKind::Pod, "bert-workers-1"),
+                    wait,
+                    run,
+                ],
+                Some(State::Running),
+            )
+        },
+        Scenario {
+            refused: true,
+            ..scenario(
+                "a quota for a while",
+                vec![
+                    |world| {
+                        world.set_quota(Some(1));
+                        world.edit(NAME, |spec| spec.num_workers = Some(3));
+                    },
+                    gone,
+                    wait,
+                    |world| world.set_quota(None),
+                    wait,
+                    run,
+                ],
+                Some(State::Running),
+            )
+        },
+    ]
+}
+
+/// Tells a scenario, disturbed so.
+pub fn tell(scenario: &Scenario, disturbance: Disturbance, make: Make, traced: bool) -> World {
+    let mut world = World::new(make, traced);
+    if let Disturbance::Watch(delivery) = disturbance {
+        world.set_delivery(delivery);
+    }
+    world.submit(NAME, (scenario.spec)());
+    rest(&mut world, disturbance);
+    for act in &scenario.acts {
+        act(&mut world);
+        rest(&mut world, disturbance);
+    }
+    // Details may lag behind by a few seconds.
+    world.pass(Duration::from_secs(10));
+    world.collect();
+    world.expect_quiet();
+    world
+}
+
+fn rest(world: &mut World, disturbance: Disturbance) {
+    match disturbance {
+        Disturbance::Rival(from, until) => beside(world, from, until),
+        _ => world.pass_with(REST, &mut |call, _| match disturbance {
+            Disturbance::Crash(after) if call == after + 1 => None,
+            Disturbance::Call(at, fate) if call == at => Some(fate),
+            _ => Some(Fate::Served),
+        }),
+    }
+    if matches!(disturbance, Disturbance::Watch(Delivery::Lost(_))) {
+        world.resync();
+        world.pass(REST);
+    }
+}
+
+/// Two operators for a while; then the older one dies.
+fn beside(world: &mut World, from: usize, until: usize) {
+    if world.calls() <= from && world.operators.len() == 1 {
+        let mut reached = false;
+        world.pass_until(REST, &mut |call| {
+            reached = call > from;
+            reached
+        });
+        if !reached {
+            return;
+        }
+        world.check.rivals = true;
+        world.start_operator();
+    }
+    if world.operators.len() > 1 {
+        let mut reached = false;
+        world.pass_until(REST, &mut |call| {
+            reached = call > until;
+            reached
+        });
+        world.kill_operator(0);
+    }
+    world.pass(REST);
+}
+
+/// What is left in the end.
+#[derive(Debug, PartialEq)]
+pub struct End {
+    pub status: Option<Value>,
+    /// Kind, name, and what was asked for, of every object.
+    pub objects: Vec<(&'static str, String, Value)>,
+    pub tally: Tally,
+}
+
+/// What is left in the end, without times and identities.
+pub fn end_of(world: &World) -> End {
+    let server = world.server();
+    let status = server.job(NAME).and_then(|job| job.status.as_ref()).map(|status| {
+        let mut value = serde_json::to_value(status).unwrap_or_default();
+        if let Some(conditions) = value["conditions"].as_array_mut() {
+            // A map by type: the order in which they came to be says nothing.
+            conditions.sort_by_key(|condition| condition["type"].to_string());
+        }
+        without_times(&mut value);
+        value
+    });
+    let objects = server
+        .children()
+        .map(|(kind, child)| {
+            let mut seen = child.value.clone();
+            let metadata = &mut seen["metadata"];
+            metadata["resourceVersion"] = Value::Null;
+            metadata["uid"] = Value::Null;
+            without_times(&mut seen);
+            (kind.as_str(), child.name().to_owned(), seen)
+        })
+        .collect();
+    End { status, objects, tally: world.tally() }
+}
+
+fn without_times(value: &mut Value) {
+    match value {
+        Value::String(text) if text.parse::<Timestamp>().is_ok() => *text = "(time)".to_owned(),
+        Value::String(text) => {
+            // Messages may tell a moment, too.
+            let words =
+                text.split(' ').map(|word| if word.parse::<Timestamp>().is_ok() { "(time)" } else { word });
+            *text = words.collect::<Vec<_>>().join(" ");
+        }
+        Value::Array(all) => all.iter_mut().for_each(without_times),
+        Value::Object(fields) => {
+            // How long something took depends on when it was noticed.
+            for name in ["duration", "seconds", "failedUid"] {
+                fields.remove(name);
+            }
+            fields.values_mut().for_each(without_times);
+        }
+        _ => {}
+    }
+}
+
+/// Names of the events that were recorded.
+pub fn events_of(world: &World) -> BTreeSet<String> {
+    world.server().events().clone()
+}
