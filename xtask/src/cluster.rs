@@ -88,11 +88,13 @@ impl Size {
 
     /// Such as `2 real nodes and 4 hollow nodes of 8 GPUs`.
     fn describe(&self) -> String {
-        let hollow = format!("{} hollow nodes of {} GPUs", self.hollow(), self.gpus);
+        let nodes = |count: usize| if count == 1 { "node" } else { "nodes" };
+        let hollow = format!("{0} hollow {1} of {2} GPUs", self.hollow(), nodes(self.hollow()), self.gpus);
+        let real = format!("{} real {}", self.nodes, nodes(self.nodes));
         match (self.nodes, self.hollow()) {
             (0, _) => hollow,
-            (real, 0) => format!("{real} real nodes"),
-            (real, _) => format!("{real} real nodes and {hollow}"),
+            (_, 0) => real,
+            (_, _) => format!("{real} and {hollow}"),
         }
     }
 
@@ -471,7 +473,7 @@ mod tests {
         let size = |nodes, hollow| Size { nodes, torch: false, hollow, gpus: 8 };
         assert_eq!(size(0, None).describe(), "4 hollow nodes of 8 GPUs");
         assert_eq!(size(2, None).describe(), "2 real nodes");
-        assert_eq!(size(2, Some(1)).describe(), "2 real nodes and 1 hollow nodes of 8 GPUs");
+        assert_eq!(size(2, Some(1)).describe(), "2 real nodes and 1 hollow node of 8 GPUs");
         assert_eq!(size(2, None).flags(), ["--nodes=2", "--hollow=0", "--gpus=8"]);
         assert_eq!(size(2, None).images(Path::new("/t")).len(), 1);
         assert!(size(0, None).images(Path::new("/t")).is_empty());

@@ -19,7 +19,7 @@ use crate::{Error, command};
 const CARETAKER: &str = r#"
 bridge=$1
 ip link add "$bridge" type bridge || exit
-ip address add "$2/24" dev "$bridge" && ip link set "$bridge" up && echo made
+ip address add "$2/24" dev "$bridge" && ip link set "$bridge" up && echo made || echo failed
 shift 2
 read -r _
 try=0
