@@ -1,0 +1,380 @@
+//! What the agent decides and does, look by look, in a directory.
+
+#![expect(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
+mod support {
+    pub(crate) mod files;
+}
+
+use std::fs;
+use std::ops::Range;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use support::files::{self, file};
+use tempfile::TempDir;
+use trainyard_agent::scan::Moment;
+use trainyard_agent::store::{Directory, Listing, Store, StoreError};
+use trainyard_agent::{Agent, Layout, Options, Resume, Start};
+use trainyard_api::checkpoint::AgentReport;
+
+struct Place {
+    disk: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let disk = tempfile::tempdir().unwrap();
+        fs::create_dir(disk.path().join("checkpoints")).unwrap();
+        Self { disk }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.disk.path().join("checkpoints")
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.root().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn with(self, name: &str, content: impl Into<Vec<u8>>) -> Self {
+        files::write(&self.root(), &vec![file(name, content)]);
+        self
+    }
+
+    fn add(&self, name: &str, content: impl Into<Vec<u8>>) {
+        files::write(&self.root(), &vec![file(name, content)]);
+    }
+
+    /// As if it had been written long ago, or in the future.
+    fn date(&self, name: &str, time: SystemTime) {
+        fs::File::options().write(true).open(self.root().join(name)).unwrap().set_modified(time).unwrap();
+    }
+
+    fn agent(&self, options: Options) -> Agent {
+        Agent::new(Box::new(Directory::new(self.root().to_str().unwrap())), options)
+    }
+
+    fn ready_file(&self) -> PathBuf {
+        self.disk.path().join("run/ready")
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            layouts: Layout::ALL.to_vec(),
+            keep_last: 0,
+            resumed_from: Some(String::new()),
+            resume: Resume::Auto,
+            ready_file: Some(self.ready_file()),
+            attempt: None,
+        }
+    }
+
+    fn resumed_from(&self, name: &str) -> Options {
+        Options { resumed_from: Some(self.path(name)), ..self.options() }
+    }
+
+    fn names(&self) -> Vec<String> {
+        names_in(&self.root())
+    }
+}
+
+fn names_in(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.retain(|name| name != ".trainyard");
+    names.sort();
+    names
+}
+
+fn at(seconds: u64) -> Moment {
+    Moment { wall: Timestamp::now(), elapsed: Duration::from_secs(seconds) }
+}
+
+fn path_of(report: &AgentReport) -> Option<&str> {
+    report.checkpoint.as_ref().map(|checkpoint| checkpoint.path.as_str())
+}
+
+#[test]
+fn an_empty_directory_lets_the_program_go() {
+    let place = Place::new();
+    let mut agent = place.agent(place.options());
+    assert_eq!(agent.begin(at(0)), AgentReport::default());
+    assert!(place.ready_file().exists());
+}
+
+#[test]
+fn the_right_checkpoint_lets_the_program_go_and_another_does_not() {
+    let place = Place::new().with("step-1.pt", files::torch(&[])).with("step-2.pt", files::torch(&[]));
+    let second = place.path("step-2.pt");
+    for given in ["step-1.pt", "gone.pt", ""] {
+        let given = if given.is_empty() { String::new() } else { place.path(given) };
+        let mut agent = place.agent(Options { resumed_from: Some(given), ..place.options() });
+        let report = agent.begin(at(0));
+        assert!(report.resume_differs);
+        assert_eq!(path_of(&report), Some(second.as_str()), "what should have been given");
+        assert!(agent.look(at(2)).resume_differs, "until the attempt is started anew");
+        assert!(!place.ready_file().exists());
+    }
+    let report = place.agent(place.resumed_from("step-2.pt")).begin(at(0));
+    assert!(!report.resume_differs);
+    assert!(place.ready_file().exists());
+}
+
+#[test]
+fn a_checkpoint_that_is_gone_is_not_resumed_from() {
+    let place = Place::new();
+    let report = place.agent(place.resumed_from("step-2.pt")).begin(at(0));
+    assert_eq!((report.resume_differs, report.checkpoint), (true, None));
+    assert!(!place.ready_file().exists());
+}
+
+#[test]
+fn a_job_that_never_resumes_ignores_and_keeps_what_is_there() {
+    let place = Place::new().with("step-8.pt", files::torch(&[])).with("step-9.pt", files::torch(&[]));
+    let mut agent = place.agent(Options { resume: Resume::Never, keep_last: 1, ..place.options() });
+    assert_eq!(agent.begin(at(0)), AgentReport::default());
+    assert!(place.ready_file().exists());
+    for step in 1..=2 {
+        place.add(&format!("step-{step}.pt"), files::torch(&[]));
+        let report = agent.look(at(step * 10));
+        assert_eq!(path_of(&report), Some(place.path(&format!("step-{step}.pt")).as_str()));
+    }
+    assert_eq!(place.names(), ["step-2.pt", "step-8.pt", "step-9.pt"]);
+}
+
+#[test]
+fn what_was_cut_off_before_is_moved_aside_with_its_link() {
+    let whole = files::torch(&[]);
+    let place = Place::new().with("step-1.pt", whole.clone()).with("step-2.pt", &whole[..60]);
+    symlink("step-2.pt", place.root().join("latest.pt")).unwrap();
+    // A second one of the same name, in another attempt, does not replace the first.
+    place.agent(place.resumed_from("step-1.pt")).begin(at(0));
+    fs::remove_file(place.ready_file()).unwrap();
+    place.add("step-2.pt", &whole[..70]);
+    let report = place.agent(place.resumed_from("step-1.pt")).begin(at(0));
+    assert_eq!((report.resume_differs, report.problem), (false, None));
+    assert_eq!(place.names(), ["step-1.pt"]);
+    let quarantine = place.root().join(".trainyard/quarantine");
+    assert_eq!(names_in(&quarantine), ["latest.pt", "step-2.pt", "step-2.pt.2"]);
+    assert_eq!(fs::read(quarantine.join("step-2.pt")).unwrap(), &whole[..60]);
+}
+
+#[test]
+fn an_agent_that_is_started_again_does_not_touch_what_is_being_written() {
+    let whole = files::torch(&[]);
+    for keeps_ready_file in [true, false] {
+        let place = Place::new();
+        let first = Options { attempt: Some("uid-1".to_owned()), ..place.options() };
+        place.agent(first.clone()).begin(at(0));
+        place.add("step-1.pt", whole.clone());
+        place.add("step-2.pt", &whole[..60]);
+        if !keeps_ready_file {
+            fs::remove_file(place.ready_file()).unwrap();
+        }
+        let report = place.agent(first).begin(at(0));
+        assert_eq!(path_of(&report), Some(place.path("step-1.pt").as_str()));
+        assert_eq!((report.resume_differs, report.writing), (false, true));
+        assert!(place.ready_file().exists());
+        assert_eq!(place.names(), ["step-1.pt", "step-2.pt"]);
+        // In the next attempt its writer is dead.
+        let next = Options { attempt: Some("uid-2".to_owned()), ..place.resumed_from("step-1.pt") };
+        let report = place.agent(next).begin(at(0));
+        assert_eq!((report.resume_differs, report.writing), (false, false));
+        assert_eq!(place.names(), ["step-1.pt"]);
+    }
+}
+
+#[test]
+fn what_is_being_written_is_neither_complete_nor_partial() {
+    let whole = files::torch(&[]);
+    let place = Place::new();
+    let mut agent = place.agent(place.options());
+    agent.begin(at(0));
+    place.add("step-1.pt", &whole[..60]);
+    let report = agent.look(at(2));
+    assert_eq!((report.writing, &report.checkpoint), (true, &None));
+    // An archive proves itself. Other files have to stay as they are for a while.
+    place.add("step-1.pt", whole);
+    let report = agent.look(at(4));
+    assert_eq!(path_of(&report), Some(place.path("step-1.pt").as_str()));
+    assert!(!report.writing);
+    let long_ago = SystemTime::now() - Duration::from_secs(3600);
+    for (time, length, is_complete) in [(6, 10, false), (8, 20, false), (12, 20, false), (14, 20, true)] {
+        // Clocks differ: the storage says that it is old.
+        if length != fs::metadata(place.root().join("step-2.msgpack")).map_or(0, |metadata| metadata.len()) {
+            place.add("step-2.msgpack", vec![1; usize::try_from(length).unwrap()]);
+            place.date("step-2.msgpack", long_ago);
+        }
+        let report = agent.look(at(time));
+        assert_eq!(report.checkpoint.unwrap().step, Some(if is_complete { 2 } else { 1 }), "at {time}");
+        assert_eq!(report.writing, !is_complete, "at {time}");
+    }
+    // Nothing is moved aside in the middle of an attempt, however old it is.
+    place.add("step-3.pt", "PK\x03");
+    place.date("step-3.pt", long_ago);
+    agent.look(at(100));
+    agent.look(at(1000));
+    assert_eq!(place.names(), ["step-1.pt", "step-2.msgpack", "step-3.pt"]);
+}
+
+#[test]
+fn an_unfinished_name_says_that_something_is_being_written() {
+    let place = Place::new();
+    let mut agent = place.agent(place.options());
+    agent.begin(at(0));
+    place.add(".checkpoint.tmp", "half");
+    assert!(agent.look(at(2)).writing);
+    place.date(".checkpoint.tmp", SystemTime::now() - Duration::from_secs(60));
+    assert!(!agent.look(at(60)).writing);
+}
+
+#[test]
+fn old_checkpoints_go_and_nothing_else() {
+    let whole = files::torch(&[]);
+    let mut place = Place::new();
+    for step in 1..=8 {
+        place = place.with(&format!("step-{step}.pt"), whole.clone());
+    }
+    for name in ["best-step-1.pt", "resnet-50.pt", "final.pt", "notes.txt"] {
+        place = place.with(name, whole.clone());
+    }
+    symlink("step-2.pt", place.root().join("latest")).unwrap();
+    // Whoever writes step 3 after step 8 went back by hand.
+    for step in [1, 2, 4, 5, 6, 7, 8] {
+        place.date(&format!("step-{step}.pt"), SystemTime::now() - Duration::from_secs(600));
+    }
+    place.date("step-3.pt", SystemTime::now() + Duration::from_secs(60));
+    place.agent(place.resumed_from("step-8.pt")).begin(at(0));
+    // Started again in the same attempt, which had resumed from an older one.
+    let report = place.agent(Options { keep_last: 2, ..place.resumed_from("step-5.pt") }).begin(at(10));
+    assert_eq!(report.problem, None);
+    let left = ["best-step-1.pt", "final.pt", "latest", "notes.txt", "resnet-50.pt"];
+    let kept = ["step-2.pt", "step-3.pt", "step-5.pt", "step-7.pt", "step-8.pt"];
+    assert_eq!(place.names(), [&left[..], &kept[..]].concat());
+}
+
+#[test]
+fn the_newest_is_decided_by_step_then_epoch_then_time() {
+    let place = Place::new()
+        .with("checkpoint-epoch-3.msgpack", "x")
+        .with("checkpoint-epoch-3-step-610.msgpack", "x")
+        .with("checkpoint-epoch-2.msgpack", "x")
+        .with("model.pt", files::torch(&[]));
+    let report = place.agent(place.options()).begin(at(0));
+    assert_eq!(path_of(&report), Some(place.path("checkpoint-epoch-3-step-610.msgpack").as_str()));
+    let checkpoint = report.checkpoint.unwrap();
+    assert_eq!((checkpoint.step, checkpoint.epoch, checkpoint.size), (Some(610), Some(3), Some(1)));
+}
+
+#[test]
+fn a_clock_that_is_ahead_is_told_and_does_not_decide() {
+    let place = Place::new().with("step-1.pt", files::torch(&[])).with("step-2.pt", files::torch(&[]));
+    place.date("step-1.pt", SystemTime::now() + Duration::from_secs(86_400));
+    let report = place.agent(place.resumed_from("step-2.pt")).begin(at(0));
+    assert!(!report.resume_differs);
+    assert!(report.problem.unwrap().contains("is in the future: set the clocks"));
+    // A clock that jumps back between two looks.
+    let mut agent = place.agent(place.resumed_from("step-2.pt"));
+    agent.begin(at(0));
+    let past = Moment { wall: Timestamp::UNIX_EPOCH, elapsed: Duration::from_secs(2) };
+    assert_eq!(path_of(&agent.look(past)), Some(place.path("step-2.pt").as_str()));
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_told_and_training_starts() {
+    let place = Place::new();
+    fs::remove_dir(place.root()).unwrap();
+    let mut agent = place.agent(place.options());
+    let problem = agent.begin(at(0)).problem.unwrap();
+    assert!(problem.contains("is not there: check checkpoint.directory"), "{problem}");
+    assert!(place.ready_file().exists());
+    fs::write(place.root(), "a file").unwrap();
+    assert!(agent.look(at(2)).problem.unwrap().contains("is not a directory"));
+    fs::remove_file(place.root()).unwrap();
+    fs::create_dir(place.root()).unwrap();
+    assert_eq!(agent.look(at(4)), AgentReport::default());
+}
+
+#[test]
+fn links_lead_nowhere_else() {
+    let place = Place::new().with("step-1.pt", files::torch(&[]));
+    let outside = place.disk.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("step-9.pt"), files::torch(&[])).unwrap();
+    symlink(&outside, place.root().join("checkpoint-9")).unwrap();
+    symlink(outside.join("step-9.pt"), place.root().join("step-9.pt")).unwrap();
+    symlink("loop-b", place.root().join("loop-a")).unwrap();
+    symlink("loop-a", place.root().join("loop-b")).unwrap();
+    symlink(".", place.root().join("itself")).unwrap();
+    symlink("..", place.root().join("above")).unwrap();
+    let mut agent = place.agent(Options { keep_last: 1, ..place.resumed_from("step-1.pt") });
+    let report = agent.begin(at(0));
+    assert_eq!((agent.start(), report.problem), (Start::Ready, None));
+    agent.look(at(10));
+    assert_eq!(names_in(&outside), ["step-9.pt"]);
+}
+
+/// Removes a file in the moment in which it is to be read.
+struct Vanishing(Directory);
+
+impl Store for Vanishing {
+    fn place(&self) -> &str {
+        self.0.place()
+    }
+    fn list(&self) -> Result<Listing, StoreError> {
+        self.0.list()
+    }
+    fn read(&self, path: &str, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
+        let _ = fs::remove_file(Path::new(self.0.place()).join(path));
+        self.0.read(path, range)
+    }
+    fn write(&self, path: &str, content: &[u8]) -> Result<(), StoreError> {
+        self.0.write(path, content)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
+        self.0.rename(from, to)
+    }
+    fn exists(&self, path: &str) -> Result<bool, StoreError> {
+        self.0.exists(path)
+    }
+    fn renames_at_once(&self) -> bool {
+        true
+    }
+    fn remove(&self, root: &str, files: &[&str]) -> Result<(), StoreError> {
+        self.0.remove(root, files)
+    }
+}
+
+#[test]
+fn files_that_vanish_while_they_are_read_are_no_problem() {
+    let place = Place::new()
+        .with("step-1.pt", files::torch(&[]))
+        .with("checkpoint-epoch-2.json", files::digits(2, 4));
+    files::write(&place.root(), &files::huggingface("checkpoint-500", 500));
+    files::write(&place.root(), &files::dcp("step_40"));
+    files::write(&place.root(), &files::tensorflow("ckpt-5"));
+    let store = Vanishing(Directory::new(place.root().to_str().unwrap()));
+    let report = Agent::new(Box::new(store), place.options()).begin(at(0));
+    assert_eq!(report, AgentReport::default());
+}
+
+#[test]
+fn what_has_not_changed_is_not_read_again() {
+    let place = Place::new().with("step-1.pt", files::torch(&[])).with("step-2.json", "{}");
+    let mut agent = place.agent(place.resumed_from("step-2.json"));
+    let first = agent.begin(at(0));
+    // Were it read now, it would not be complete: it is another file with the same size, time and inode.
+    for name in ["step-1.pt", "step-2.json"] {
+        let path = place.root().join(name);
+        let metadata = fs::metadata(&path).unwrap();
+        let zeros = vec![0; usize::try_from(metadata.len()).unwrap()];
+        fs::write(&path, zeros).unwrap();
+        place.date(name, metadata.modified().unwrap());
+    }
+    assert_eq!(agent.look(at(10)), first);
+}

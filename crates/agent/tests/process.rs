@@ -1,0 +1,156 @@
+//! The agent as a process: signals, other users, full disks.
+
+#![expect(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
+mod support {
+    pub(crate) mod files;
+}
+
+use std::fs;
+use std::io::{BufRead, BufReader, Lines};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use support::files;
+use trainyard_agent::store::Directory;
+use trainyard_agent::{Agent, Layout, Options, Resume};
+use trainyard_api::checkpoint::AgentReport;
+
+/// Not a test but the process of the others: it runs only when it is told where.
+#[test]
+fn agent_process() {
+    let Ok(directory) = std::env::var("AGENT_PROCESS_DIRECTORY") else { return };
+    let options = Options {
+        layouts: Layout::ALL.to_vec(),
+        keep_last: 0,
+        resumed_from: std::env::var("AGENT_PROCESS_RESUMED_FROM").ok(),
+        resume: Resume::Auto,
+        ready_file: None,
+        attempt: None,
+    };
+    let agent = Agent::new(Box::new(Directory::new(&directory)), options);
+    // So long that only the first look and the last happen.
+    trainyard_agent::run::run(agent, Duration::from_secs(3600), &mut std::io::stdout()).unwrap();
+}
+
+struct Process {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    /// `before` is a command that runs the rest, such as setpriv.
+    fn start(directory: &Path, before: &[&str]) -> Self {
+        let this = std::env::current_exe().unwrap();
+        let mut words: Vec<&str> = before.to_vec();
+        words.extend([this.to_str().unwrap(), "--exact", "agent_process", "--nocapture"]);
+        let mut child = Command::new(words[0])
+            .args(&words[1..])
+            .env("AGENT_PROCESS_DIRECTORY", directory)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// The next report. What the test program itself prints is passed over, even on the same line.
+    fn report(&mut self) -> Option<AgentReport> {
+        self.lines.find_map(|line| {
+            let line = line.unwrap();
+            line.find('{').and_then(|at| AgentReport::of_line(&line[at..]))
+        })
+    }
+
+    fn terminate(&self) {
+        let status = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+#[test]
+fn what_is_saved_in_the_last_moment_is_reported() {
+    let disk = tempfile::tempdir().unwrap();
+    let mut process = Process::start(disk.path(), &["env"]);
+    assert_eq!(process.report(), Some(AgentReport::default()));
+    fs::write(disk.path().join("step-1.pt"), files::torch(&[])).unwrap();
+    process.terminate();
+    let report = process.report().unwrap();
+    assert_eq!(report.checkpoint.unwrap().step, Some(1));
+    assert!(process.child.wait().unwrap().success());
+}
+
+/// Whether a command works here at all; says so if not.
+fn works(words: &[&str]) -> bool {
+    let output = Command::new(words[0]).args(&words[1..]).output();
+    let works = output.is_ok_and(|output| output.status.success());
+    if !works {
+        println!("skipped: `{}` does not work here", words.join(" "));
+    }
+    works
+}
+
+#[test]
+fn another_users_files_are_told() {
+    let this = std::env::current_exe().unwrap();
+    let nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    if !works(&[&nobody[..], &[this.to_str().unwrap(), "--list"]].concat()) {
+        return;
+    }
+    let disk = tempfile::tempdir().unwrap();
+    fs::set_permissions(disk.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(disk.path().join("step-1.pt"), files::torch(&[])).unwrap();
+    fs::set_permissions(disk.path().join("step-1.pt"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::create_dir(disk.path().join("checkpoint-5")).unwrap();
+    fs::set_permissions(disk.path().join("checkpoint-5"), fs::Permissions::from_mode(0o700)).unwrap();
+    // Partial, but in a directory in which this user may change nothing.
+    fs::write(disk.path().join("step-2.pt"), "PK").unwrap();
+    let mut process = Process::start(disk.path(), &nobody);
+    let report = process.report().unwrap();
+    process.terminate();
+    assert!(process.child.wait().unwrap().success());
+    let problem = report.problem.unwrap();
+    for words in [
+        "step-1.pt",
+        "checkpoint-5",
+        "step-2.pt is partial",
+        "cannot be moved aside",
+        "securityContext.fsGroup",
+    ] {
+        assert!(problem.contains(words), "{words}: {problem}");
+    }
+    assert!(disk.path().join("step-2.pt").exists());
+}
+
+#[test]
+fn a_full_disk_is_told() {
+    let disk = tempfile::tempdir().unwrap();
+    let namespace = ["unshare", "--user", "--map-root-user", "--mount"];
+    let path = disk.path().to_str().unwrap();
+    // Full of files: there is none left for a directory.
+    let script = "mount -t tmpfs -o nr_inodes=3 tmpfs \"$0\" && printf PK > \"$0/step-1.pt\" && touch \"$0/notes\" && exec \"$@\"";
+    let before = [&namespace[..], &["sh", "-c", script, path]].concat();
+    if !works(&[&before[..], &["true"]].concat()) {
+        return;
+    }
+    let mut process = Process::start(disk.path(), &before);
+    let report = process.report().unwrap();
+    process.terminate();
+    assert!(process.child.wait().unwrap().success());
+    let problem = report.problem.unwrap();
+    assert!(problem.contains("no space left") && problem.contains("checkpoint.keepLast"), "{problem}");
+}
+
+#[test]
+fn a_pipe_does_not_stop_the_agent() {
+    let disk = tempfile::tempdir().unwrap();
+    if !works(&["mkfifo", disk.path().join("step-1.pt").to_str().unwrap()]) {
+        return;
+    }
+    let mut process = Process::start(disk.path(), &["env"]);
+    assert_eq!(process.report(), Some(AgentReport::default()));
+    process.terminate();
+    assert!(process.child.wait().unwrap().success());
+}
