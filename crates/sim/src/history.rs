@@ -18,7 +18,17 @@ const NAME: &str = "bert";
 
 /// Tells the history of this seed. Panics when a rule is broken.
 pub fn tell(seed: u64, make: Make, traced: bool) -> World {
-    let mut history = History { rng: Rng::with_seed(seed), world: World::new(make, traced), mended: false };
+    begin_to_end(History { rng: Rng::with_seed(seed), world: World::new(make, traced), ordinary: false })
+}
+
+/// The same, with nothing that only a broken or slow API server would let happen, and with a log of everything that was done to it.
+pub fn tell_ordinary(seed: u64) -> World {
+    let world = World::new(Make::default(), false);
+    world.server().log = Some(Vec::new());
+    begin_to_end(History { rng: Rng::with_seed(seed), world, ordinary: true })
+}
+
+fn begin_to_end(mut history: History) -> World {
     history.begin();
     for _ in 0..history.rng.usize(8..32) {
         history.step();
@@ -30,8 +40,8 @@ pub fn tell(seed: u64, make: Make, traced: bool) -> World {
 struct History {
     rng: Rng,
     world: World,
-    /// The world is kind now.
-    mended: bool,
+    /// The API server checks what it is given, and collects garbage at once.
+    ordinary: bool,
 }
 
 impl History {
@@ -183,9 +193,10 @@ impl History {
             79..82 => self.world.lose_node(&pod),
             82..84 => self.world.lose_pod(&pod),
             84..86 => self.world.cannot_be_placed(&pod),
-            86..96 => {
+            86..94 => {
                 self.world.release();
             }
+            94..96 => self.world.heal_nodes(),
             _ => self.world.collect(),
         }
     }
@@ -212,7 +223,7 @@ impl History {
                 let limit = self.rng.i32(0..4);
                 self.world.edit(NAME, |spec| spec.backoff_limit = Some(limit));
             }
-            52..58 => {
+            52..58 if !self.ordinary => {
                 let broken = self.rng.bool();
                 self.world.edit(NAME, |spec| spec.command = broken.then(Vec::new));
             }
@@ -232,8 +243,8 @@ impl History {
                 self.world.set_quota(quota);
             }
             86..90 => self.plant(),
-            90..93 => self.world.remove_status(NAME),
-            93..95 => {
+            90..93 if !self.ordinary => self.world.remove_status(NAME),
+            93..95 if !self.ordinary => {
                 let collects = self.rng.bool();
                 self.world.server().collects_at_once = collects;
             }
@@ -282,12 +293,12 @@ impl History {
     /// The world becomes kind: one operator that sees everything, room for all, and pods that do what they are told.
     fn mend(&mut self) {
         self.world.tell(|| "the world becomes kind".to_owned());
-        self.mended = true;
         while self.world.operators.len() > 1 {
             self.world.kill_operator(0);
         }
         self.world.set_quota(None);
         self.world.server().collects_at_once = true;
+        self.world.heal_nodes();
         let strangers: Vec<(TargetKind, String)> = {
             let server = self.world.server();
             let theirs = server.children().filter(|(_, child)| child.made.is_none());

@@ -15,5 +15,5 @@ mod world;
 
 pub use check::{Count, Tally};
 pub use port::{Fate, Twist};
-pub use server::{Actor, Change, Child, NAMESPACE, Server};
+pub use server::{Actor, Change, Child, Deed, Logged, NAMESPACE, Server};
 pub use world::{Delivery, Fates, Make, World, dawn};

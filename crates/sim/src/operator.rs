@@ -181,9 +181,4 @@ impl Operator {
             }
         }
     }
-
-    /// Nothing is under way.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.tasks.is_empty()
-    }
 }

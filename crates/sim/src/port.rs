@@ -10,7 +10,7 @@ use serde_json::Value;
 use trainyard_operator::{JobRef, NewEvent, Port, Refusal, Written};
 use trainyard_plan::{NewObject, NodeState, Target, TargetKind};
 
-use crate::server::{Actor, Server};
+use crate::server::{Actor, Deed, Server};
 
 /// How a call fares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,29 +115,45 @@ impl SimPort {
 impl Port for SimPort {
     async fn create(&self, _: &JobRef, object: &NewObject) -> Result<Written, Refusal> {
         let what = || format!("create {} {}", object.kind().as_str(), object.name());
-        self.call(what, |server, by| server.create(by, object)).await
+        self.call(what, |server, by| {
+            let answer = server.create(by, object);
+            let child = server.all(object.kind()).get(object.name());
+            let uid = child.map(|child| child.uid.clone()).unwrap_or_default();
+            server.logs(|| Deed::Create(Box::new(object.clone()), uid, answer.clone()));
+            answer
+        })
+        .await
     }
 
     async fn delete(&self, _: &JobRef, target: &Target, grace: Option<u32>) -> Result<(), Refusal> {
         let what = || format!("delete {} {}", target.kind.as_str(), target.name);
-        self.call(what, |server, by| match self.twist {
-            Some(twist) => {
-                let target = twist(server, target);
-                server.delete(by, &target, grace)
-            }
-            None => server.delete(by, target, grace),
+        self.call(what, |server, by| {
+            let twisted = self.twist.map(|twist| twist(server, target));
+            let answer = server.delete(by, twisted.as_ref().unwrap_or(target), grace);
+            server.logs(|| Deed::Delete(target.clone(), grace, answer.clone()));
+            answer
         })
         .await
     }
 
     async fn patch(&self, _: &JobRef, target: &Target, patch: &Value) -> Result<Written, Refusal> {
         let what = || format!("patch {} {}", target.kind.as_str(), target.name);
-        self.call(what, |server, by| server.patch(by, target, patch)).await
+        self.call(what, |server, by| {
+            let answer = server.patch(by, target, patch);
+            server.logs(|| Deed::Patch(target.clone(), patch.clone(), answer.clone()));
+            answer
+        })
+        .await
     }
 
     async fn patch_job(&self, job: &JobRef, patch: &Value) -> Result<Written, Refusal> {
         let what = || format!("patch job {}: {}", job.name, patch["metadata"]["finalizers"]);
-        self.call(what, |server, by| server.patch_job(by, &job.name, patch)).await
+        self.call(what, |server, by| {
+            let answer = server.patch_job(by, &job.name, patch);
+            server.logs(|| Deed::PatchJob(job.clone(), patch.clone(), answer.clone()));
+            answer
+        })
+        .await
     }
 
     async fn patch_status(&self, job: &JobRef, patch: &Value) -> Result<Written, Refusal> {
@@ -145,21 +161,36 @@ impl Port for SimPort {
             let state = patch["status"]["state"].as_str().unwrap_or("details");
             format!("status of {}: {state}", job.name)
         };
-        self.call(what, |server, by| server.patch_status(by, &job.name, patch)).await
+        self.call(what, |server, by| {
+            let answer = server.patch_status(by, &job.name, patch);
+            server.logs(|| Deed::PatchStatus(job.clone(), patch.clone(), answer.clone()));
+            answer
+        })
+        .await
     }
 
     async fn delete_job(&self, job: &JobRef) -> Result<(), Refusal> {
         let what = || format!("delete job {}", job.name);
-        self.call(what, |server, by| server.delete_job(by, &job.name, Some(&job.uid))).await
+        self.call(what, |server, by| {
+            let answer = server.delete_job(by, &job.name, Some(&job.uid));
+            server.logs(|| Deed::DeleteJob(job.clone(), answer.clone()));
+            answer
+        })
+        .await
     }
 
     async fn record_event(&self, event: &NewEvent) -> Result<(), Refusal> {
         let what = || format!("event {}: {}", event.reason, event.message);
-        self.call(what, |server, by| server.record(by, event)).await
+        self.call(what, |server, by| {
+            let answer = server.record(by, event);
+            server.logs(|| Deed::Record(event.clone(), answer.clone()));
+            answer
+        })
+        .await
     }
 
-    async fn node(&self, _: &str) -> Result<Option<NodeState>, Refusal> {
-        Ok(Some(NodeState::Ready))
+    async fn node(&self, name: &str) -> Result<Option<NodeState>, Refusal> {
+        self.call(|| format!("get node {name}"), |server, _| Ok(Some(server.node(name)))).await
     }
 
     async fn metadata(&self, _: &JobRef, kind: TargetKind, name: &str) -> Result<ObjectMeta, Refusal> {

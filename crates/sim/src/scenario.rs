@@ -131,7 +131,8 @@ pub fn library() -> Vec<Scenario> {
         ),
         scenario(
             "node loss",
-            vec![run, |world| world.lose_node("bert-workers-1"), wait, gone, run, succeed],
+            // Nobody but the operator takes a pod from a dead node.
+            vec![run, |world| world.lose_node("bert-workers-1"), gone, wait, wait, run, succeed],
             Some(State::Completed),
         ),
         scenario(

@@ -10,8 +10,8 @@ use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use trainyard_api::{TrainingJob, TrainingJobSpec, names};
 use trainyard_objects::patch;
-use trainyard_operator::{NewEvent, Refusal, Sighting, Watched, Written};
-use trainyard_plan::{NewObject, Target, TargetKind};
+use trainyard_operator::{JobRef, NewEvent, Refusal, Sighting, Watched, Written};
+use trainyard_plan::{NewObject, NodeState, Target, TargetKind};
 
 /// The one namespace.
 pub const NAMESPACE: &str = "ml";
@@ -40,6 +40,29 @@ pub enum Change {
     JobGone(Arc<TrainingJob>),
     Recorded(NewEvent),
 }
+
+/// What was done to the server, so that it can be done to another one.
+#[derive(Clone, Debug)]
+pub enum Deed {
+    /// What was to be made, and the uid of what has that name now.
+    Create(Box<NewObject>, String, Result<Written, Refusal>),
+    Delete(Target, Option<u32>, Result<(), Refusal>),
+    Patch(Target, Value, Result<Written, Refusal>),
+    PatchJob(JobRef, Value, Result<Written, Refusal>),
+    PatchStatus(JobRef, Value, Result<Written, Refusal>),
+    DeleteJob(JobRef, Result<(), Refusal>),
+    Record(NewEvent, Result<(), Refusal>),
+    Submit(String, Box<TrainingJobSpec>),
+    Edit(String, Box<TrainingJobSpec>),
+    UserDeletes(String),
+    /// An object as it was (nothing, if it is new) and as it is now.
+    Change(TargetKind, String, Value, Value),
+    Remove(TargetKind, String, Option<i64>),
+    Quota(Option<usize>),
+}
+
+/// A deed, and what the job was called by then: its uid and version.
+pub type Logged = (Deed, Option<(String, String)>);
 
 /// Anything but a job.
 #[derive(Clone, Debug)]
@@ -71,6 +94,10 @@ pub struct Server {
     pub quota: Option<usize>,
     /// Off: dependents of what is gone stay until `collect` is called.
     pub collects_at_once: bool,
+    /// Nodes that do not answer any more.
+    pub dead: BTreeSet<String>,
+    /// Everything that was done, if somebody wants to know.
+    pub log: Option<Vec<Logged>>,
     changes: Vec<(Actor, Change)>,
 }
 
@@ -144,6 +171,8 @@ impl Server {
             journal: Default::default(),
             quota: None,
             collects_at_once: true,
+            dead: BTreeSet::new(),
+            log: None,
             changes: Vec::new(),
         }
     }
@@ -198,6 +227,20 @@ impl Server {
             }
         }
         list
+    }
+
+    /// Notes what was done.
+    pub(crate) fn logs(&mut self, deed: impl FnOnce() -> Deed) {
+        if self.log.is_none() {
+            return;
+        }
+        let job = self.jobs().next().map(|job| {
+            let metadata = &job.metadata;
+            (metadata.uid.clone().unwrap_or_default(), metadata.resource_version.clone().unwrap_or_default())
+        });
+        if let Some(log) = &mut self.log {
+            log.push((deed(), job));
+        }
     }
 
     /// What happened since somebody last asked.
@@ -328,6 +371,10 @@ impl Server {
         Ok(())
     }
 
+    pub fn node(&self, name: &str) -> NodeState {
+        if self.dead.contains(name) { NodeState::Unreachable } else { NodeState::Ready }
+    }
+
     pub fn metadata(&self, kind: TargetKind, name: &str) -> Result<ObjectMeta, Refusal> {
         let child = self.all(kind).get(name).ok_or(Refusal::NotFound)?;
         serde_json::from_value(child.value["metadata"].clone())
@@ -346,7 +393,9 @@ impl Server {
         job.metadata.creation_timestamp = Some(Time(whole_seconds(self.now)));
         self.jobs.insert(name.to_owned(), Job { job: Arc::new(job.clone()), status: json!({}) });
         self.changes.push((Actor::User, Change::JobCreated(name.to_owned())));
+        let spec = Box::new(job.spec.clone());
         self.put_job(Actor::User, job);
+        self.logs(|| Deed::Submit(name.to_owned(), spec));
     }
 
     /// `kubectl edit`.
@@ -356,7 +405,9 @@ impl Server {
         change(&mut new.spec);
         if new.spec != job.spec {
             new.metadata.generation = new.metadata.generation.map(|generation| generation + 1);
+            let spec = Box::new(new.spec.clone());
             self.put_job(Actor::User, new);
+            self.logs(|| Deed::Edit(name.to_owned(), spec));
         }
     }
 
@@ -381,15 +432,18 @@ impl Server {
         if kind == TargetKind::Pod && value.get("status").is_none() {
             value["status"] = json!({"phase": "Pending"});
         }
-        self.insert(by, kind, name, value, None);
+        self.insert(by, kind, name, value.clone(), None);
+        self.logs(|| Deed::Change(kind, name.to_owned(), Value::Null, value));
     }
 
     /// Changes an object, as it is stored.
     pub fn change(&mut self, by: Actor, kind: TargetKind, name: &str, change: impl FnOnce(&mut Value)) {
         let Some(child) = self.all(kind).get(name) else { return };
-        let mut new = child.value.clone();
+        let old = child.value.clone();
+        let mut new = old.clone();
         change(&mut new);
-        self.replace(by, kind, name, new);
+        self.replace(by, kind, name, new.clone());
+        self.logs(|| Deed::Change(kind, name.to_owned(), old, new));
     }
 
     /// Deletes an object. A pod on a node takes its time, unless `grace` is 0.
@@ -397,15 +451,20 @@ impl Server {
         let Some(child) = self.all(kind).get(name) else { return };
         let takes_time = kind == TargetKind::Pod && child.node().is_some() && !child.has_ended();
         let own = child.value["spec"]["terminationGracePeriodSeconds"].as_i64();
-        let grace = if takes_time { grace.or(own).unwrap_or(30) } else { 0 };
+        let pending = child.value["metadata"]["deletionGracePeriodSeconds"].as_i64();
+        let grace = if takes_time { grace.or(pending).or(own).unwrap_or(30) } else { 0 };
         if grace > 0 {
-            if !child.is_deleting() {
+            let is_first = !child.is_deleting();
+            let pending = child.value["metadata"]["deletionGracePeriodSeconds"].as_i64();
+            if is_first || pending.is_some_and(|pending| grace < pending) {
                 let mut new = child.value.clone();
                 let until = whole_seconds(self.now + SignedDuration::from_secs(grace));
                 new["metadata"]["deletionTimestamp"] = json!(Time(until));
                 new["metadata"]["deletionGracePeriodSeconds"] = grace.into();
                 self.replace(by, kind, name, new);
-                self.changes.push((by, Change::Marked(kind, name.to_owned())));
+                if is_first {
+                    self.changes.push((by, Change::Marked(kind, name.to_owned())));
+                }
             }
             return;
         }

@@ -14,7 +14,7 @@ use trainyard_plan::{Settings, TargetKind, plan};
 use crate::check::Checker;
 use crate::operator::{House, Operator};
 use crate::port::{Fate, Gate, SimPort, Twist, lock};
-use crate::server::{Actor, NAMESPACE, Server};
+use crate::server::{Actor, Child, Deed, NAMESPACE, Server};
 
 /// More rounds than anything needs that comes to rest at all.
 const ROUNDS: usize = 400;
@@ -428,6 +428,7 @@ impl World {
         self.tell(|| format!("user deletes {name}"));
         // A job that is gone already is gone.
         let _gone = self.server().delete_job(Actor::User, name, None);
+        self.server().logs(|| Deed::UserDeletes(name.to_owned()));
         self.witness();
     }
 
@@ -441,6 +442,7 @@ impl World {
     pub fn set_quota(&mut self, pods: Option<usize>) {
         self.tell(|| format!("quota: {pods:?}"));
         self.server().quota = pods;
+        self.server().logs(|| Deed::Quota(pods));
     }
 
     /// Somebody else's object under this name.
@@ -453,6 +455,7 @@ impl World {
     pub fn remove(&mut self, kind: TargetKind, name: &str) {
         self.tell(|| format!("user deletes {} {name}", kind.as_str()));
         self.server().remove(Actor::User, kind, name, None);
+        self.server().logs(|| Deed::Remove(kind, name.to_owned(), None));
         self.witness();
     }
 
@@ -480,7 +483,7 @@ impl World {
     }
 
     fn has_ended(&self, name: &str) -> bool {
-        self.server().all(TargetKind::Pod).get(name).is_none_or(crate::server::Child::has_ended)
+        self.server().all(TargetKind::Pod).get(name).is_none_or(Child::has_ended)
     }
 
     /// The pod is on a node of its own and its containers run.
@@ -495,7 +498,8 @@ impl World {
             }
             pod["status"] = json!({
                 "phase": "Running",
-                "containerStatuses": [{"name": names::CONTAINER, "state": {"running": {"startedAt": now.to_string()}}}],
+                "containerStatuses": [{"name": names::CONTAINER, "image": "", "imageID": "", "ready": true, "restartCount": 0,
+                    "state": {"running": {"startedAt": now.to_string()}}}],
             });
         });
     }
@@ -518,9 +522,10 @@ impl World {
             }
             pod["status"] = json!({
                 "phase": phase,
-                "containerStatuses": [{"name": names::CONTAINER, "state": {"terminated": {
-                    "exitCode": code, "reason": reason, "finishedAt": now.to_string(),
-                }}}],
+                "containerStatuses": [{"name": names::CONTAINER, "image": "", "imageID": "", "ready": false,
+                    "restartCount": 0, "state": {"terminated": {
+                        "exitCode": code, "reason": reason, "finishedAt": now.to_string(),
+                    }}}],
             });
             if let Some(reason) = disruption {
                 pod["status"]["conditions"] =
@@ -561,16 +566,16 @@ impl World {
 
     /// The node of this pod is gone: the pod is marked, and only force can remove it, or the node's removal.
     pub fn lose_node(&mut self, name: &str) {
-        let placed = self.server().all(TargetKind::Pod).get(name).is_some_and(|pod| pod.node().is_some());
-        if !placed || self.has_ended(name) {
-            return;
-        }
+        let node = self.server().all(TargetKind::Pod).get(name).and_then(|pod| pod.node().map(str::to_owned));
+        let Some(node) = node.filter(|_| !self.has_ended(name)) else { return };
+        self.server().dead.insert(node);
         self.pod(name, "loses its node", |pod| {
             pod["status"]["conditions"] = json!([{
                 "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
             }]);
         });
         self.server().remove(Actor::Cluster, TargetKind::Pod, name, None);
+        self.server().logs(|| Deed::Remove(TargetKind::Pod, name.to_owned(), None));
         self.witness();
     }
 
@@ -578,14 +583,23 @@ impl World {
     pub fn lose_pod(&mut self, name: &str) {
         self.tell(|| format!("cluster: {name} is gone"));
         self.server().remove(Actor::Cluster, TargetKind::Pod, name, Some(0));
+        self.server().logs(|| Deed::Remove(TargetKind::Pod, name.to_owned(), Some(0)));
         self.witness();
     }
 
-    /// Pods that are marked for deletion are gone now. Says whether there were any.
+    /// Nodes are well again.
+    pub fn heal_nodes(&mut self) {
+        self.tell(|| "cluster: all nodes answer".to_owned());
+        self.server().dead.clear();
+    }
+
+    /// Pods that are marked for deletion are gone now, unless their node is dead. Says whether there were any.
     pub fn release(&mut self) -> bool {
         let going: Vec<String> = {
             let server = self.server();
-            server.pods().filter(|pod| pod.is_deleting()).map(|pod| pod.name().to_owned()).collect()
+            let alive = |pod: &Child| pod.node().is_none_or(|node| !server.dead.contains(node));
+            let going = server.pods().filter(|pod| pod.is_deleting() && alive(pod));
+            going.map(|pod| pod.name().to_owned()).collect()
         };
         for name in &going {
             self.lose_pod(name);
