@@ -142,7 +142,9 @@ impl<'a> Draft<'a> {
         self.status.estimated_completion = None;
         let newest = self.status.checkpoint.clone().map(Box::new);
         if let Some(attempt) = self.open_attempt() {
-            attempt.reached = newest.filter(|newest| attempt.resumed_from.as_ref() != Some(newest));
+            // What was found in the storage before anything had begun is nobody's progress.
+            let own = cause != Cause::Resume;
+            attempt.reached = newest.filter(|newest| own && attempt.resumed_from.as_ref() != Some(newest));
             let failed = pod.and_then(|pod| pod.exit.as_ref()?.at);
             attempt.seconds.seen = failed.map(|at| time.0.duration_since(at).as_secs().max(0));
             attempt.end_time = Some(time);

@@ -14,7 +14,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::setsid;
 
-use super::init::{drop_capabilities, exec_failed};
+use super::init::{drop_capabilities, exec_failed, file_of};
 
 pub(super) fn main(arguments: &[OsString]) -> Result<ExitCode, String> {
     let [init, directory, terminal, program, rest @ ..] = arguments else {
@@ -33,7 +33,7 @@ pub(super) fn main(arguments: &[OsString]) -> Result<ExitCode, String> {
     std::env::set_current_dir(directory)
         .map_err(|error| format!("chdir to cwd ({:?}) failed: {error}", directory.to_string_lossy()))?;
     let name = program.to_string_lossy();
-    let mut child = match Command::new(program).args(rest).spawn() {
+    let mut child = match Command::new(file_of(program)).args(rest).spawn() {
         Ok(child) => child,
         Err(error) => {
             eprintln!("{}", exec_failed(&name, &error));

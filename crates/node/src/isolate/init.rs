@@ -4,6 +4,7 @@
 //! When it ends, the kernel ends everything else in its PID namespace. Where there are no namespaces, it does that
 //! itself, as far as a process can: it adopts orphans and kills them.
 
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -127,7 +128,7 @@ fn start(walls: Walls, orders: &Orders) -> Result<Pid, String> {
     let blocked = SigSet::thread_get_mask().map_err(|error| format!("signals: {error}"))?;
     let _ = SigSet::empty().thread_set_mask();
     // An error of exec comes back from spawn.
-    let child = Command::new(program)
+    let child = Command::new(file_of(program.as_ref()))
         .args(arguments)
         .env_clear()
         .envs(orders.env.iter().map(|(name, value)| (name, value)))
@@ -137,6 +138,11 @@ fn start(walls: Walls, orders: &Orders) -> Result<Pid, String> {
     let _ = blocked.thread_set_mask();
     let child = child.map_err(|error| exec_failed(program, &error))?;
     i32::try_from(child.id()).map(Pid::from_raw).map_err(|error| error.to_string())
+}
+
+/// In an image, `trainyard` is in the path. Here it is this very program, wherever its file is.
+pub(super) fn file_of(program: &OsStr) -> &OsStr {
+    if program == "trainyard" { OsStr::new("/proc/self/exe") } else { program }
 }
 
 /// In the words of the container runtimes, which people search the web for.

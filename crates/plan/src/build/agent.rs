@@ -47,6 +47,11 @@ impl Order<'_> {
                 &format!("--keep-last={}", spec.keep_last()),
                 &format!("--resume={}", if spec.resumes() { "auto" } else { "never" }),
                 &format!("--resumed-from={resumed}"),
+                &format!(
+                    "--attempt={}/{}",
+                    self.job.metadata.uid.as_deref().unwrap_or_default(),
+                    self.attempt
+                ),
                 &ready,
             ]),
             startup_probe: Some(Probe {
