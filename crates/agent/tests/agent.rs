@@ -203,7 +203,7 @@ fn what_is_being_written_is_neither_complete_nor_partial() {
     let report = agent.look(at(4));
     assert_eq!(path_of(&report), Some(place.path("step-1.pt").as_str()));
     assert!(!report.writing);
-    let long_ago = SystemTime::now() - Duration::from_secs(3600);
+    let long_ago = SystemTime::now() - Duration::from_hours(1);
     for (time, length, is_complete) in [(6, 10, false), (8, 20, false), (12, 20, false), (14, 20, true)] {
         // Clocks differ: the storage says that it is old.
         if length != fs::metadata(place.root().join("step-2.msgpack")).map_or(0, |metadata| metadata.len()) {
@@ -229,7 +229,7 @@ fn an_unfinished_name_says_that_something_is_being_written() {
     agent.begin(at(0));
     place.add(".checkpoint.tmp", "half");
     assert!(agent.look(at(2)).writing);
-    place.date(".checkpoint.tmp", SystemTime::now() - Duration::from_secs(60));
+    place.date(".checkpoint.tmp", SystemTime::now() - Duration::from_mins(1));
     assert!(!agent.look(at(60)).writing);
 }
 
@@ -246,9 +246,9 @@ fn old_checkpoints_go_and_nothing_else() {
     symlink("step-2.pt", place.root().join("latest")).unwrap();
     // Whoever writes step 3 after step 8 went back by hand.
     for step in [1, 2, 4, 5, 6, 7, 8] {
-        place.date(&format!("step-{step}.pt"), SystemTime::now() - Duration::from_secs(600));
+        place.date(&format!("step-{step}.pt"), SystemTime::now() - Duration::from_mins(10));
     }
-    place.date("step-3.pt", SystemTime::now() + Duration::from_secs(60));
+    place.date("step-3.pt", SystemTime::now() + Duration::from_mins(1));
     place.agent(place.resumed_from("step-8.pt")).begin(at(0));
     // Started again in the same attempt, which had resumed from an older one.
     let report = place.agent(Options { keep_last: 2, ..place.resumed_from("step-5.pt") }).begin(at(10));
@@ -274,7 +274,7 @@ fn the_newest_is_decided_by_step_then_epoch_then_time() {
 #[test]
 fn a_clock_that_is_ahead_is_told_and_does_not_decide() {
     let place = Place::new().with("step-1.pt", files::torch(&[])).with("step-2.pt", files::torch(&[]));
-    place.date("step-1.pt", SystemTime::now() + Duration::from_secs(86_400));
+    place.date("step-1.pt", SystemTime::now() + Duration::from_hours(24));
     let report = place.agent(place.resumed_from("step-2.pt")).begin(at(0));
     assert!(!report.resume_differs);
     assert!(report.problem.unwrap().contains("is in the future: set the clocks"));

@@ -111,11 +111,11 @@ fn write(root: &Path, entries: &[(usize, usize, Content)]) {
         match content {
             Content::Random(bytes) => fs::write(path, bytes).unwrap(),
             Content::Cut(format, length) => {
-                fs::write(path, &formats[*format][..length.index(formats[*format].len())]).unwrap()
+                fs::write(path, &formats[*format][..length.index(formats[*format].len())]).unwrap();
             }
             Content::Whole(format) => fs::write(path, &formats[*format]).unwrap(),
             Content::Link(directory, name) => {
-                symlink(root.join(DIRECTORIES[*directory]).join(NAMES[*name]), path).unwrap()
+                symlink(root.join(DIRECTORIES[*directory]).join(NAMES[*name]), path).unwrap();
             }
         }
     }

@@ -32,7 +32,7 @@ fn agent_process() {
     };
     let agent = Agent::new(Box::new(Directory::new(&directory)), options);
     // So long that only the first look and the last happen.
-    trainyard_agent::run::run(agent, Duration::from_secs(3600), &mut std::io::stdout()).unwrap();
+    trainyard_agent::run::run(agent, Duration::from_hours(1), &mut std::io::stdout()).unwrap();
 }
 
 struct Process {
