@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod faults;
+mod guarantee;
 mod run;
 mod support;
 mod up;

@@ -5,6 +5,8 @@
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Far longer than anything takes: reaching it is a failure, not a delay.
@@ -88,21 +90,49 @@ impl Bench {
 
     /// Processes of this test's programs that are there now.
     pub fn processes(&self) -> Vec<i32> {
-        let marked = |pid: &i32| {
-            let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-            let dead = String::from_utf8_lossy(&read("stat"))
-                .rsplit(") ")
-                .next()
-                .is_some_and(|it| it.starts_with('Z'));
-            !dead && String::from_utf8_lossy(&read("cmdline")).contains(&self.mark)
+        alive().into_iter().filter(|pid| about(*pid, "cmdline").contains(&self.mark)).collect()
+    }
+
+    /// Those of them that have this variable.
+    pub fn processes_with(&self, variable: &str) -> Vec<i32> {
+        let has = |pid: &i32| about(*pid, "environ").split('\0').any(|it| it == variable);
+        self.processes().into_iter().filter(has).collect()
+    }
+
+    /// The agents of this test's jobs.
+    pub fn agents(&self) -> Vec<i32> {
+        let home = format!("HOME={}", self.path().display());
+        let is_agent = |pid: &i32| {
+            let words = about(*pid, "cmdline");
+            words.contains("\0agent\0")
+                && words.contains("--attempt=")
+                && about(*pid, "environ").split('\0').any(|it| it == home)
         };
-        let entries = std::fs::read_dir("/proc").unwrap().flatten();
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(marked).collect()
+        alive().into_iter().filter(is_agent).collect()
     }
 
     pub fn nobody_is_left(&self) {
         until("all processes have ended", || self.processes().is_empty());
     }
+}
+
+/// What the system tells about a process; nothing if it is gone.
+fn about(pid: i32, file: &str) -> String {
+    let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// All processes that have not ended.
+fn alive() -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| !about(*pid, "stat").rsplit(") ").next().is_some_and(|it| it.starts_with('Z')))
+        .collect()
+}
+
+pub fn kill(pid: i32) {
+    // It may have ended by itself in this very moment.
+    let _ = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
 }
 
 pub fn until(what: &str, wanted: impl Fn() -> bool) {
@@ -113,18 +143,36 @@ pub fn until(what: &str, wanted: impl Fn() -> bool) {
     }
 }
 
-type Copy = std::sync::Arc<std::sync::Mutex<String>>;
+/// What a command has written so far.
+struct Copy {
+    text: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Copy {
+    fn text(&self) -> String {
+        self.text.lock().unwrap().clone()
+    }
+
+    /// All of it, once nobody can write any more.
+    fn whole(&mut self) -> String {
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        self.text()
+    }
+}
 
 fn copy(mut from: impl Read + Send + 'static) -> Copy {
-    let text = Copy::default();
+    let text = Arc::new(Mutex::new(String::new()));
     let copy = text.clone();
-    std::thread::spawn(move || {
+    let reader = std::thread::spawn(move || {
         let mut piece = [0; 4096];
         while let Ok(length @ 1..) = from.read(&mut piece) {
             copy.lock().unwrap().push_str(&String::from_utf8_lossy(&piece[..length]));
         }
     });
-    text
+    Copy { text, reader: Some(reader) }
 }
 
 /// A command that runs.
@@ -136,7 +184,7 @@ pub struct Running {
 
 impl Running {
     pub fn stdout(&self) -> String {
-        self.out.lock().unwrap().clone()
+        self.out.text()
     }
 
     pub fn signal(&self, signal: &str) {
@@ -148,7 +196,7 @@ impl Running {
     pub fn until_it_says(&self, words: &str) {
         let start = Instant::now();
         while !self.stdout().contains(words) {
-            let (out, err) = (self.stdout(), self.err.lock().unwrap().clone());
+            let (out, err) = (self.stdout(), self.err.text());
             assert!(start.elapsed() < LIMIT, "it never said {words:?}:\n{out}\n{err}");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -162,13 +210,11 @@ impl Running {
             }
             if start.elapsed() > LIMIT {
                 let _ = self.child.kill();
-                panic!("it never ended:\n{}\n{}", self.stdout(), self.err.lock().unwrap());
+                panic!("it never ended:\n{}\n{}", self.stdout(), self.err.text());
             }
             std::thread::sleep(Duration::from_millis(5));
         };
-        // The pipes may still hold the last words.
-        std::thread::sleep(Duration::from_millis(50));
-        Ended { code, stdout: self.stdout(), stderr: self.err.lock().unwrap().clone() }
+        Ended { code, stdout: self.out.whole(), stderr: self.err.whole() }
     }
 }
 
