@@ -214,6 +214,10 @@ impl Agent {
 
     fn keep_house(&self, mut survey: Survey) -> Vec<String> {
         survey.complete.retain(|checkpoint| !is_in(&self.ignored, checkpoint));
+        // Usually there is nothing to do, and nothing has to be read to know it.
+        if self.options.keep_last == 0 || survey.complete.len() <= self.options.keep_last {
+            return Vec::new();
+        }
         let mut protected = layouts::pointed_at(&survey.tree, self.store.as_ref());
         protected.extend(self.resumed_from_inside().map(str::to_owned));
         protected.extend(self.copy.as_ref().and_then(|copy| copy.mirror.under_way()).map(str::to_owned));

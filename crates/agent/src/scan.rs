@@ -68,6 +68,7 @@ pub struct Scanner {
 
 #[derive(Debug)]
 struct Known {
+    layout: Layout,
     stamp: u64,
     changed_at: Option<Duration>,
     verdict: Verdict,
@@ -87,7 +88,7 @@ impl Scanner {
             match self.know(&candidate, &survey.tree, store, now) {
                 Ok(mine) => {
                     let is_changing =
-                        writers == Writers::Some && self.is_changing(&mine, &candidate, &survey.tree, now);
+                        writers == Writers::Some && is_changing(&mine.1, &candidate, &survey.tree, now);
                     survey.sort_in(candidate, &mine, is_changing, now);
                     known.insert(mine.0, mine.1);
                 }
@@ -121,28 +122,14 @@ impl Scanner {
         let stamp = tree.stamp(candidate.files.iter().chain(&candidate.witnesses));
         let path = candidate.path.clone();
         match self.known.remove(&path) {
-            Some(known) if known.stamp == stamp => Ok((path, known)),
+            Some(known) if known.stamp == stamp && known.layout == candidate.layout => Ok((path, known)),
             earlier => {
                 let is_new = earlier.is_none() && !self.has_looked;
                 let changed_at = (!is_new).then_some(now.elapsed);
                 let verdict = layouts::judge(candidate, tree, store)?;
-                Ok((path, Known { stamp, changed_at, verdict }))
+                Ok((path, Known { layout: candidate.layout, stamp, changed_at, verdict }))
             }
         }
-    }
-
-    /// Was it seen to change within the last few seconds, or does its time say so? The clock of the storage may be
-    /// another one than ours, so what was seen counts, too.
-    #[expect(clippy::unused_self, reason = "reads as a question to the scanner")]
-    fn is_changing(
-        &self,
-        (_, known): &(String, Known),
-        candidate: &Candidate,
-        tree: &Tree,
-        now: Moment,
-    ) -> bool {
-        let was_seen = known.changed_at.is_some_and(|then| now.elapsed.saturating_sub(then) < QUIET);
-        was_seen || is_near(last_change(candidate, tree), now.wall)
     }
 }
 
@@ -179,6 +166,13 @@ impl Survey {
             Verdict::Foreign => {}
         }
     }
+}
+
+/// Was it seen to change within the last few seconds, or does its time say so? The clock of the storage may be another one
+/// than ours, so what was seen counts, too.
+fn is_changing(known: &Known, candidate: &Candidate, tree: &Tree, now: Moment) -> bool {
+    let was_seen = known.changed_at.is_some_and(|then| now.elapsed.saturating_sub(then) < QUIET);
+    was_seen || is_near(last_change(candidate, tree), now.wall)
 }
 
 fn last_change(candidate: &Candidate, tree: &Tree) -> Option<Timestamp> {

@@ -85,11 +85,11 @@ fn what_is_saved_in_the_last_moment_is_reported() {
 /// Whether a command works here at all; says so if not.
 fn works(words: &[&str]) -> bool {
     let output = Command::new(words[0]).args(&words[1..]).output();
-    let works = output.is_ok_and(|output| output.status.success());
-    if !works {
+    let is_fine = output.is_ok_and(|output| output.status.success());
+    if !is_fine {
         println!("skipped: `{}` does not work here", words.join(" "));
     }
-    works
+    is_fine
 }
 
 #[test]
