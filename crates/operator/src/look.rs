@@ -92,14 +92,16 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             Sight::Unreadable(reference, job) => self.report_unreadable(key, &reference, &job).await,
             Sight::Leaving(reference, finalizers) => self.let_go(key, &reference, &finalizers).await,
             Sight::Nothing => Look::default(),
-            Sight::Clear(snapshot) => match wait(&snapshot) {
-                Some(patience) => Look::later(now.instant + patience),
-                None => {
-                    let mut look = self.advance(key, reports, &snapshot).await;
-                    again.into_iter().for_each(|at| look.wake(at));
-                    look
+            Sight::Clear(snapshot) => {
+                if let Some(patience) = wait(&snapshot) {
+                    return Look::later(now.instant + patience);
                 }
-            },
+                let mut look = self.advance(key, reports, &snapshot).await;
+                if let Some(again) = again {
+                    look.wake(again);
+                }
+                look
+            }
         }
     }
 
