@@ -271,6 +271,29 @@ fn gpus_with_the_administrators_settings() {
 }
 
 #[test]
+fn an_agent_beside_rank_0_and_a_checkpoint_to_go_on_from() {
+    let mut cluster = spec(
+        "{image: my/trainer:1, args: [train], numWorkers: 2, checkpoint: {directory: /ckpt, keepLast: 5, layout: torch, \
+         resumeArg: '--resume={path}', storage: {path: runs/1}}}",
+    )
+    .submitted();
+    cluster.settings.agent_image = Some("trainyard:1".into());
+    let mut job = cluster.snapshot().job.as_ref().clone();
+    job.status = Some(trainyard_api::TrainingJobStatus {
+        checkpoint: Some(trainyard_api::CheckpointStatus {
+            path: "/ckpt/epoch-3.pt".into(),
+            epoch: Some(3),
+            ..Default::default()
+        }),
+        avoided_nodes: vec!["node-7".into()],
+        ..Default::default()
+    });
+    let mut resumed = Cluster::with_job(job);
+    resumed.settings = cluster.settings.clone();
+    golden("agent-and-resume", resumed);
+}
+
+#[test]
 fn the_users_variables_win_except_over_ranks_and_addresses() {
     golden(
         "user-env",
