@@ -30,7 +30,7 @@ pub fn tell_ordinary(seed: u64) -> World {
 
 fn begin_to_end(mut history: History) -> World {
     history.begin();
-    for _ in 0..history.rng.usize(8..32) {
+    for _ in 0..history.rng.usize(6..24) {
         history.step();
     }
     history.end();

@@ -5,7 +5,12 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use trainyard_sim::scenario::{Disturbance, compare, disturbances, library, tell};
 use trainyard_sim::{Make, history};
+
+/// A history is thousands of small allocations; this is a third of its time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Tells random histories of a training job, its operator and everything that can go wrong.
 #[derive(Parser)]
@@ -13,6 +18,12 @@ struct Args {
     /// Tell the history of this seed, line by line
     #[arg(long)]
     seed: Option<u64>,
+    /// Tell every scenario of the library, disturbed at every place
+    #[arg(long)]
+    scenarios: bool,
+    /// Tell the scenario of this name with this disturbance, as a failure names them, line by line
+    #[arg(long, num_args = 2, value_names = ["SCENARIO", "NUMBER"])]
+    scenario: Option<Vec<String>>,
     /// How many histories to tell
     #[arg(long, default_value_t = 10_000)]
     histories: u64,
@@ -26,9 +37,84 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(scenario) = &args.scenario {
+        return one_scenario(&scenario[0], scenario[1].parse().unwrap_or(0));
+    }
+    if args.scenarios {
+        return scenarios(threads(&args));
+    }
     match args.seed {
         Some(seed) => one(seed),
         None => many(&args),
+    }
+}
+
+fn threads(args: &Args) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    args.threads.unwrap_or_else(cores).max(1)
+}
+
+/// Every scenario with every disturbance.
+fn scenarios(threads: usize) -> ExitCode {
+    let started = Instant::now();
+    std::panic::set_hook(Box::new(|_| {}));
+    let library = library();
+    let mut failures = 0;
+    let mut count = 0;
+    for scenario in &library {
+        let all = disturbances(&tell(scenario, Disturbance::None, Make::default(), false));
+        let all: Vec<(usize, Disturbance)> = all.into_iter().enumerate().collect();
+        count += all.len();
+        let broken: Vec<(usize, Disturbance, String)> = std::thread::scope(|scope| {
+            let parts = all.chunks(all.len().div_ceil(threads)).map(|part| {
+                scope.spawn(move || {
+                    let calm = tell(scenario, Disturbance::None, Make::default(), false);
+                    let broken = part.iter().filter_map(|(number, disturbance)| {
+                        let why = compare(scenario, &calm, *disturbance).err()?;
+                        Some((*number, *disturbance, why))
+                    });
+                    broken.collect::<Vec<_>>()
+                })
+            });
+            let parts: Vec<_> = parts.collect();
+            parts.into_iter().flat_map(|part| part.join().unwrap_or_default()).collect()
+        });
+        println!("{}: {} disturbances, {} broken", scenario.name, all.len(), broken.len());
+        for (number, disturbance, why) in broken.iter().take(3) {
+            let why: String = why.chars().take(2000).collect();
+            println!(
+                "  {disturbance:?}: {why}\n  cargo run -q -p trainyard-sim -- --scenario '{}' {number}",
+                scenario.name
+            );
+        }
+        failures += broken.len();
+    }
+    println!("{count} disturbed scenarios in {:.0} s", started.elapsed().as_secs_f64());
+    if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn one_scenario(name: &str, number: usize) -> ExitCode {
+    let library = library();
+    let Some(scenario) = library.iter().find(|scenario| scenario.name == name) else {
+        eprintln!("there is no scenario of that name");
+        return ExitCode::FAILURE;
+    };
+    let calm = tell(scenario, Disturbance::None, Make::default(), false);
+    let Some(disturbance) = disturbances(&calm).get(number).copied() else {
+        eprintln!("there is no disturbance of that number");
+        return ExitCode::FAILURE;
+    };
+    println!("{name}, {disturbance:?}");
+    let world = tell(scenario, disturbance, Make::default(), true);
+    for line in world.trace() {
+        println!("{line}");
+    }
+    match compare(scenario, &calm, disturbance) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("{why}");
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -42,14 +128,13 @@ fn one(seed: u64) -> ExitCode {
 }
 
 fn many(args: &Args) -> ExitCode {
-    let threads = args.threads.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
-    let threads = u64::try_from(threads.unwrap_or(1)).unwrap_or(1).max(1);
+    let threads = u64::try_from(threads(args)).unwrap_or(1);
     let started = Instant::now();
     // The message of a broken rule is printed with its seed; the default hook would say it twice.
     std::panic::set_hook(Box::new(|_| {}));
     let failed: Vec<(u64, String)> = std::thread::scope(|scope| {
         let tellers: Vec<_> =
-            (0..threads).map(|thread| scope.spawn(move || tell(args, thread, threads, started))).collect();
+            (0..threads).map(|thread| scope.spawn(move || some(args, thread, threads, started))).collect();
         tellers.into_iter().flat_map(|teller| teller.join().unwrap_or_default()).collect()
     });
     let seconds = started.elapsed().as_secs_f64();
@@ -63,7 +148,7 @@ fn many(args: &Args) -> ExitCode {
 }
 
 /// Every `threads`th history. Stops after a few that break a rule.
-fn tell(args: &Args, thread: u64, threads: u64, started: Instant) -> Vec<(u64, String)> {
+fn some(args: &Args, thread: u64, threads: u64, started: Instant) -> Vec<(u64, String)> {
     let mut failed = Vec::new();
     for seed in (args.from..args.from + args.histories).skip(usize::try_from(thread).unwrap_or(0)) {
         if (seed - args.from) % threads != thread {

@@ -2,11 +2,13 @@
 //! objects are made and removed as often as without the disturbance.
 
 use std::collections::BTreeSet;
+use std::panic::catch_unwind;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use trainyard_api::{Role, RoleOrder, State, TrainingJobSpec, names};
+use trainyard_operator::Watched;
 use trainyard_plan::TargetKind;
 
 use crate::check::Tally;
@@ -232,14 +234,15 @@ pub fn library() -> Vec<Scenario> {
 /// Tells a scenario, disturbed so.
 pub fn tell(scenario: &Scenario, disturbance: Disturbance, make: Make, traced: bool) -> World {
     let mut world = World::new(make, traced);
+    let mut crashed = false;
     if let Disturbance::Watch(delivery) = disturbance {
         world.set_delivery(delivery);
     }
     world.submit(NAME, (scenario.spec)());
-    rest(&mut world, disturbance);
+    rest(&mut world, disturbance, &mut crashed);
     for act in &scenario.acts {
         act(&mut world);
-        rest(&mut world, disturbance);
+        rest(&mut world, disturbance, &mut crashed);
     }
     // Details may lag behind by a few seconds.
     world.pass(Duration::from_secs(10));
@@ -248,11 +251,14 @@ pub fn tell(scenario: &Scenario, disturbance: Disturbance, make: Make, traced: b
     world
 }
 
-fn rest(world: &mut World, disturbance: Disturbance) {
+fn rest(world: &mut World, disturbance: Disturbance, crashed: &mut bool) {
     match disturbance {
         Disturbance::Rival(from, until) => beside(world, from, until),
         _ => world.pass_with(REST, &mut |call, _| match disturbance {
-            Disturbance::Crash(after) if call == after + 1 => None,
+            Disturbance::Crash(after) if call == after + 1 && !*crashed => {
+                *crashed = true;
+                None
+            }
             Disturbance::Call(at, fate) if call == at => Some(fate),
             _ => Some(Fate::Served),
         }),
@@ -347,4 +353,53 @@ fn without_times(value: &mut Value) {
 /// Names of the events that were recorded.
 pub fn events_of(world: &World) -> BTreeSet<String> {
     world.server().events().clone()
+}
+
+/// Everything that can be done to a scenario that was told so: every place, every fault.
+pub fn disturbances(calm: &World) -> Vec<Disturbance> {
+    let mut all = Vec::new();
+    for call in 0..calm.calls() {
+        all.push(Disturbance::Crash(call));
+        all.extend(Fate::FAULTS.map(|fate| Disturbance::Call(call + 1, fate)));
+        all.extend([1, 3, 8].map(|length| Disturbance::Rival(call, call + length)));
+    }
+    for from in 1..=calm.delivered() {
+        all.push(Disturbance::Watch(Delivery::Lost(from)));
+        all.push(Disturbance::Watch(Delivery::Twice(from)));
+        for depth in [1, 2, 3, 5, usize::MAX / 2] {
+            for kind in [None, Some(Watched::Jobs), Some(Watched::Pods)] {
+                all.push(Disturbance::Watch(Delivery::Late { from, depth, kind }));
+            }
+        }
+    }
+    all
+}
+
+/// Tells a scenario disturbed so, and compares its end with the undisturbed one's. Gives the difference in words.
+pub fn compare(scenario: &Scenario, calm: &World, disturbance: Disturbance) -> Result<(), String> {
+    let told = catch_unwind(|| tell(scenario, disturbance, Make::default(), false));
+    let world = told.map_err(|panic| match panic.downcast_ref::<String>() {
+        Some(why) => why.clone(),
+        None => "a panic".to_owned(),
+    })?;
+    let (end, expected) = (end_of(&world), end_of(calm));
+    if end.status != expected.status {
+        return Err(format!("the status is {:#?}\ninstead of {:#?}", end.status, expected.status));
+    }
+    if end.objects != expected.objects {
+        return Err(format!("there is {:#?}\ninstead of {:#?}", end.objects, expected.objects));
+    }
+    // Two operators may each make what the other removes, and a refusal that is forgotten is met again.
+    if scenario.refused || matches!(disturbance, Disturbance::Rival(..)) {
+        return Ok(());
+    }
+    if end.tally != expected.tally {
+        return Err(format!("made and removed: {:#?}\ninstead of {:#?}", end.tally, expected.tally));
+    }
+    // The event of a write may be lost with the operator; none is made up.
+    let (heard, all) = (events_of(&world), events_of(calm));
+    if !heard.is_subset(&all) {
+        return Err(format!("events that nobody else heard of: {:?}", heard.difference(&all)));
+    }
+    Ok(())
 }

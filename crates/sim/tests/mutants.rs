@@ -8,7 +8,7 @@ use trainyard_plan::{Plan, Settings, Snapshot, StatusWrite, Target, plan};
 use trainyard_sim::{Make, Server, history};
 
 /// More histories than any of these bugs needs to be noticed.
-const ENOUGH: u64 = 3000;
+const ENOUGH: u64 = 2000;
 
 /// What the first history says that breaks a rule.
 fn noticed(make: Make) -> Option<String> {

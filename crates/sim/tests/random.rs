@@ -12,7 +12,8 @@ fn random_histories_keep_every_rule() {
 #[test]
 fn a_history_is_the_same_every_time() {
     for seed in [1, 7, 42] {
-        let (first, again) = (history::tell(seed, Make::default(), true), history::tell(seed, Make::default(), true));
+        let (first, again) =
+            (history::tell(seed, Make::default(), true), history::tell(seed, Make::default(), true));
         assert_eq!(first.trace(), again.trace());
         assert!(first.trace().len() > 20, "hardly anything happened");
     }
