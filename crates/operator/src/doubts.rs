@@ -82,7 +82,8 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
         tracing::warn!(job = %key, pod = %pod.name, "its label was removed; putting it back");
         match relabel(self.port, &reference, TargetKind::Pod, &pod.name, &metadata).await {
             Ok(echo) => Ok(Some(echo)),
-            Err(Refusal::NotFound | Refusal::Conflict) => Ok(None),
+            Err(Refusal::NotFound) => Ok(None),
+            // Another pod of its name by now, or only a busy server: asking again tells.
             Err(refusal) => Err(refusal),
         }
     }

@@ -18,8 +18,9 @@ use crate::world::{Delivery, Make, World};
 /// The job of every scenario.
 pub const NAME: &str = "bert";
 
-/// How long the world is left alone after everything that happens: enough for whoever tries again after a fault.
-const REST: Duration = Duration::from_secs(3);
+/// How long the world is left alone after everything that happens, twice: enough for whoever tries again after a fault, and less than
+/// any backoff.
+const REST: Duration = Duration::from_millis(2200);
 
 /// What happens.
 pub type Act = fn(&mut World);
@@ -265,7 +266,14 @@ fn rest(world: &mut World, disturbance: Disturbance, crashed: &mut bool) {
     }
     if matches!(disturbance, Disturbance::Watch(Delivery::Lost(_))) {
         world.resync();
-        world.pass(REST);
+    }
+    // Always, so that the same time passes whatever goes wrong.
+    match disturbance {
+        Disturbance::Rival(..) => {}
+        _ => world.pass_with(REST, &mut |call, _| match disturbance {
+            Disturbance::Call(at, fate) if call == at => Some(fate),
+            _ => Some(Fate::Served),
+        }),
     }
 }
 
