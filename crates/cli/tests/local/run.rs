@@ -59,7 +59,7 @@ fn names_mount_paths_and_files_are_as_in_a_cluster() {
     let bench = Bench::new();
     let script = r#"
 getent hosts $(hostname).bert-workers > /dev/null || { echo no name; exit 1; }
-getent hosts bert-workers-1.bert-workers.default.svc.cluster.local > /dev/null || { echo no long name; exit 1; }
+getent hosts bert-workers-0.bert-workers.default.svc.cluster.local > /dev/null || { echo no long name; exit 1; }
 test "$(hostname)" = "$POD_NAME" || { echo "hostname $(hostname)"; exit 1; }
 test -w /checkpoints/here || { echo no checkpoints; exit 1; }
 grep -q 0.5 /etc/trainingjob/hyperparameters.json || { echo no hyperparameters; exit 1; }
