@@ -258,6 +258,7 @@ impl Metrics {
         let causes = [
             ("Application", old.application, new.application),
             ("Disruption", old.disruption, new.disruption),
+            ("Stalled", old.stall, new.stall),
             ("Rescale", old.rescale, new.rescale),
             ("Update", old.update, new.update),
         ];
