@@ -102,6 +102,10 @@ impl Memory {
 
     pub(crate) fn expect(&mut self, echoes: Vec<Echo>, now: Instant) {
         self.echoes.extend(echoes);
+        // The watch may have been quicker than the rest of the plan: what we deleted ourselves is not lost.
+        let mut lost = std::mem::take(&mut self.lost);
+        lost.retain(|pod| !pod.uid.as_ref().is_some_and(|uid| self.has_deleted(uid)));
+        self.lost = lost;
         self.waiting_since = (!self.echoes.is_empty()).then_some(now);
     }
 

@@ -391,6 +391,25 @@ pub fn compare(scenario: &Scenario, calm: &World, disturbance: Disturbance) -> R
         None => "a panic".to_owned(),
     })?;
     let (end, expected) = (end_of(&world), end_of(calm));
+    if matches!(disturbance, Disturbance::Watch(Delivery::Lost(_))) {
+        // What nobody saw cannot be told, and a deadline may pass meanwhile; what is decided is the same.
+        let essence = |end: &End| {
+            end.status.as_ref().map(|status| (status["state"].clone(), status["restarts"].clone()))
+        };
+        return match (essence(&end), essence(&expected)) {
+            (end, expected) if end == expected => Ok(()),
+            (end, expected) => Err(format!("it ends as {end:?}, not as {expected:?}")),
+        };
+    }
+    let rivals = matches!(disturbance, Disturbance::Rival(..));
+    if scenario.refused && rivals {
+        // What one operator removes because of a refusal, the other, which was not refused anything, takes for lost.
+        let state = |end: &End| end.status.as_ref().map(|status| status["state"].clone());
+        return match (state(&end), state(&expected)) {
+            (end, expected) if end == expected => Ok(()),
+            (end, expected) => Err(format!("it ends as {end:?}, not as {expected:?}")),
+        };
+    }
     if end.status != expected.status {
         return Err(format!("the status is {:#?}\ninstead of {:#?}", end.status, expected.status));
     }
@@ -398,7 +417,7 @@ pub fn compare(scenario: &Scenario, calm: &World, disturbance: Disturbance) -> R
         return Err(format!("there is {:#?}\ninstead of {:#?}", end.objects, expected.objects));
     }
     // Two operators may each make what the other removes, and a refusal that is forgotten is met again.
-    if scenario.refused || matches!(disturbance, Disturbance::Rival(..)) {
+    if scenario.refused || rivals {
         return Ok(());
     }
     if end.tally != expected.tally {
