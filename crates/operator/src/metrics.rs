@@ -319,6 +319,7 @@ struct Reading {
     epoch: Option<f64>,
     loss: Option<f64>,
     accuracy: Option<f64>,
+    checkpoint_age: Option<f64>,
 }
 
 type Value = fn(&Reading) -> i64;
@@ -365,13 +366,18 @@ impl Collector for Gauges {
                 ConstGauge::new(value(reading)).encode(family.encode_family(&labels)?)?;
             }
         }
-        let told: [(&str, &str, Told); 4] = [
+        let told: [(&str, &str, Told); 5] = [
             ("trainingjob_progress_percent", "How much of the training is done", |reading| reading.percent),
             ("trainingjob_current_epoch", "The epoch that is being trained", |reading| reading.epoch),
             ("trainingjob_loss", "The loss that the program reported last", |reading| reading.loss),
             ("trainingjob_accuracy", "The accuracy that the program reported last", |reading| {
                 reading.accuracy
             }),
+            (
+                "trainingjob_checkpoint_age_seconds",
+                "How old the newest complete checkpoint of an unfinished job is",
+                |reading| reading.checkpoint_age,
+            ),
         ];
         for (name, help, value) in told {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -407,6 +413,10 @@ fn readings(shared: &Shared) -> Vec<Reading> {
                         epoch: status.and_then(|status| status.current_epoch).map(|epoch| epoch as f64),
                         loss: metric("loss"),
                         accuracy: metric("accuracy"),
+                        checkpoint_age: status
+                            .filter(|status| !status.is_terminal())
+                            .and_then(|status| status.checkpoint.as_ref()?.time.as_ref())
+                            .map(|time| jiff::Timestamp::now().duration_since(time.0).as_secs_f64().max(0.0)),
                     })
                 }
                 Job::Unreadable { .. } => None,
