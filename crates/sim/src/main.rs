@@ -155,7 +155,7 @@ fn some(args: &Args, thread: u64, threads: u64, started: Instant) -> Vec<(u64, S
             continue;
         }
         let done = seed - args.from;
-        if done > 0 && done % 10_000 == 0 {
+        if done > 0 && done.is_multiple_of(10_000) {
             println!("{done} histories, {:.0} s", started.elapsed().as_secs_f64());
         }
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| history::tell(seed, Make::default(), false))) {

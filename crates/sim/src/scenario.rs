@@ -78,11 +78,12 @@ fn roles() -> TrainingJobSpec {
 }
 
 /// All scenarios.
+#[expect(clippy::too_many_lines, reason = "a table")]
 pub fn library() -> Vec<Scenario> {
     let run: Act = World::run_all;
     let succeed: Act = World::succeed_all;
     let fail: Act = |world| world.fail_pod("bert-workers-1", 1);
-    let wait: Act = |world| world.pass(Duration::from_secs(60));
+    let wait: Act = |world| world.pass(Duration::from_mins(1));
     let gone: Act = |world| {
         world.release();
     };
@@ -339,7 +340,7 @@ pub fn end_of(world: &World) -> End {
 
 fn without_times(value: &mut Value) {
     match value {
-        Value::String(text) if text.parse::<Timestamp>().is_ok() => *text = "(time)".to_owned(),
+        Value::String(text) if text.parse::<Timestamp>().is_ok() => "(time)".clone_into(text),
         Value::String(text) => {
             // Messages may tell a moment, too.
             let words =

@@ -309,13 +309,11 @@ impl World {
             if self.operators[operator].waiting() > 0 {
                 busy = true;
                 let what = self.operators[operator].first_waiting();
-                match fates(self.calls + 1, &what) {
-                    Some(fate) => self.let_through(operator, 0, fate),
-                    None => {
-                        self.replace_operator(operator);
-                        continue;
-                    }
-                }
+                let Some(fate) = fates(self.calls + 1, &what) else {
+                    self.replace_operator(operator);
+                    continue;
+                };
+                self.let_through(operator, 0, fate);
             }
             operator += 1;
         }
@@ -348,13 +346,11 @@ impl World {
         for _ in 0..ROUNDS {
             self.settle_with(fates);
             let now = lock(&self.house.clock).instant;
-            match self.next_timer().filter(|at| *at <= end) {
-                Some(at) => self.skip(at - now),
-                None => {
-                    self.skip(end - now);
-                    return self.settle_with(fates);
-                }
-            }
+            let Some(at) = self.next_timer().filter(|at| *at <= end) else {
+                self.skip(end - now);
+                return self.settle_with(fates);
+            };
+            self.skip(at - now);
         }
         self.fail("time does not pass: a busy loop");
     }
