@@ -90,15 +90,15 @@ impl Twin {
     }
 
     fn object(&self, object: &NewObject) -> NewObject {
-        fn through<T: serde::Serialize + serde::de::DeserializeOwned>(twin: &Twin, object: &T) -> Box<T> {
+        fn through<T: serde::Serialize + serde::de::DeserializeOwned>(twin: &Twin, object: &T) -> T {
             let value = serde_json::to_value(object).unwrap();
-            Box::new(serde_json::from_value(twin.translated(&value)).unwrap())
+            serde_json::from_value(twin.translated(&value)).unwrap()
         }
         match object {
-            NewObject::Pod(pod) => NewObject::Pod(through(self, &**pod)),
-            NewObject::Service(service) => NewObject::Service(through(self, &**service)),
-            NewObject::ConfigMap(map) => NewObject::ConfigMap(through(self, &**map)),
-            NewObject::Claim(claim) => NewObject::Claim(through(self, &**claim)),
+            NewObject::Pod(pod) => NewObject::Pod(Box::new(through(self, &**pod))),
+            NewObject::Service(service) => NewObject::Service(Box::new(through(self, &**service))),
+            NewObject::ConfigMap(map) => NewObject::ConfigMap(Box::new(through(self, &**map))),
+            NewObject::Claim(claim) => NewObject::Claim(Box::new(through(self, &**claim))),
         }
     }
 
