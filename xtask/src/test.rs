@@ -54,7 +54,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return step("tests on a real Kubernetes", &mut tests);
     }
     step("tests", tests.arg("--workspace"))?;
+    simulate()?;
     examples()
+}
+
+/// Known stories disturbed at every place, and a hundred thousand random ones.
+fn simulate() -> anyhow::Result<()> {
+    let sim = ["run", "--quiet", "--profile", "sim", "--package", "trainyard-sim", "--"];
+    step("simulator: scenarios", cargo(&sim).arg("--scenarios"))?;
+    step("simulator: histories", cargo(&sim).args(["--histories", "100000"]))
 }
 
 /// The example that needs nothing but Python has tests of its own.

@@ -84,6 +84,10 @@ impl Checker {
             Change::Removed(kind, child) => {
                 if by_operator {
                     self.count(*kind, child.name()).deletes += 1;
+                    // One that was going already (its node is dead) is only let go.
+                    if child.is_deleting() && child.made.is_some() {
+                        return Ok(());
+                    }
                     return self.deleted(server, *kind, child);
                 }
             }

@@ -252,11 +252,12 @@ impl History {
         }
     }
 
-    /// Takes the label away by which a pod is seen. Pods that are going anyway, and those of jobs that have ended, keep theirs: nobody
-    /// promises to find them again.
+    /// Takes the label away by which a pod is seen. Pods that are going anyway, or are about to because their attempt has ended,
+    /// keep theirs: nobody promises to find them again.
     fn take_label(&mut self) {
         let Some(pod) = self.some_pod() else { return };
-        let ended = self.world.status(NAME).is_some_and(|status| status.is_terminal());
+        let last = self.world.status(NAME).and_then(|status| status.attempts.last().cloned());
+        let ended = last.is_none_or(|last| !last.is_open());
         let going = self.world.server().all(TargetKind::Pod).get(&pod).is_some_and(Child::is_deleting);
         if !ended && !going {
             self.world.change(TargetKind::Pod, &pod, |pod| {
