@@ -42,7 +42,7 @@ const PEER_IS_GONE: [&str; 19] = [
     "coordination service",
     "signals.sigterm",
     "received 15 death signal",
-    "peer closed the connection",
+    "closed the connection",
 ];
 
 /// Words by which a line tells of an error.
@@ -70,7 +70,9 @@ pub(crate) fn read(tail: &str) -> Words {
     // Below its own report, torchrun repeats what it was told; above it is what the child said.
     let report = lines.iter().position(|line| line.contains("ChildFailedError"));
     let said = report.map_or(&lines[..], |at| &lines[..at]);
-    let error = error_line(said).or_else(|| error_line(&lines));
+    // Programs that say it in words of their own only say that a peer is gone.
+    let complaint = || said.iter().rev().find(|line| blames(line)).copied();
+    let error = error_line(said).or_else(|| error_line(&lines)).or_else(complaint);
     let blames_a_peer = error.is_some_and(blames);
     Words { error: error.map(|line| text::shortened(line, LINE_MAX)), child_code, blames_a_peer }
 }
@@ -156,9 +158,12 @@ mod tests {
             "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1275, remote process exited or there was a network error",
             "jaxlib.xla_extension.XlaRuntimeError: UNAVAILABLE: coordination service agent: error",
             "BrokenPipeError: [Errno 32] Broken pipe",
+            "rank 1: lost worker 0: it closed the connection; ending after step 76",
         ] {
             assert!(read(line).blames_a_peer, "{line}");
         }
+        let first = read("KeyError: 'labels'\nworker 0 closed the connection\n");
+        assert_eq!(first.error.as_deref(), Some("KeyError: 'labels'"), "an error comes before a complaint");
         assert!(!read("ValueError: the connection of layers is wrong").blames_a_peer);
         assert_eq!(read("{\"loss\": 0.1}\nall is well\n"), Words::default());
     }
