@@ -252,12 +252,12 @@ impl History {
         }
     }
 
-    /// Takes the label away by which a pod is seen. Pods that are going anyway, or are about to because their attempt has ended,
+    /// Takes the label away by which a pod is seen. Pods that are going anyway, or whose attempt has ended or is still being made,
     /// keep theirs: nobody promises to find them again.
     fn take_label(&mut self) {
         let Some(pod) = self.some_pod() else { return };
         let last = self.world.status(NAME).and_then(|status| status.attempts.last().cloned());
-        let ended = last.is_none_or(|last| !last.is_open());
+        let ended = last.is_none_or(|last| !last.is_open() || last.created_time.is_none());
         let going = self.world.server().all(TargetKind::Pod).get(&pod).is_some_and(Child::is_deleting);
         if !ended && !going {
             self.world.change(TargetKind::Pod, &pod, |pod| {
