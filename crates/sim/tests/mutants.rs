@@ -4,8 +4,11 @@ use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use trainyard_plan::{Plan, Settings, Snapshot, StatusWrite, Target, plan};
-use trainyard_sim::{Make, Server, history};
+use serde_json::json;
+use trainyard_operator::Watched;
+use trainyard_plan::{Plan, Settings, Snapshot, StatusWrite, Target, TargetKind, plan};
+use trainyard_sim::scenario::spec;
+use trainyard_sim::{Delivery, Make, Server, World, history};
 
 /// More histories than any of these bugs needs to be noticed.
 const ENOUGH: u64 = 2000;
@@ -74,8 +77,24 @@ fn an_attempt_that_is_recomputed_from_pods_is_noticed() {
     assert!(why.is_some());
 }
 
+/// A pod is replaced by somebody else's of the same name, and the operator, which has not seen that yet, removes its pods.
+fn replaced(make: Make) {
+    let mut world = World::new(make, false);
+    world.submit("bert", spec());
+    world.settle();
+    let late =
+        Delivery::Late { from: world.delivered() + 2, depth: usize::MAX / 2, kind: Some(Watched::Pods) };
+    world.set_delivery(late);
+    world.lose_pod("bert-workers-1");
+    world.plant(TargetKind::Pod, "bert-workers-1", json!({"metadata": {}}));
+    world.edit("bert", |spec| spec.suspend = Some(true));
+    world.settle();
+}
+
 #[test]
 fn a_deletion_by_name_alone_is_noticed() {
-    let why = noticed(Make { twist: Some(by_name), ..Make::default() });
-    assert!(why.is_some());
+    replaced(Make::default());
+    let told = catch_unwind(|| replaced(Make { twist: Some(by_name), ..Make::default() }));
+    let why = told.err().and_then(|why| why.downcast_ref::<String>().cloned());
+    assert!(why.is_some_and(|why| why.contains("is not ours")));
 }

@@ -153,7 +153,9 @@ fn there_and_back_again_leaves_nothing() {
         }
         changed[field] = other;
         let mut world = live();
-        world.edit(NAME, |spec| *spec = serde_json::from_value(changed).unwrap());
+        world.edit(NAME, |spec| {
+            *spec = serde_json::from_value(changed).unwrap_or_else(|error| panic!("{field}: {error}"));
+        });
         settle(&mut world);
         world.edit(NAME, |spec| *spec = serde_json::from_value(base()).unwrap());
         settle(&mut world);
