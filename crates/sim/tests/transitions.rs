@@ -28,7 +28,7 @@ fn others() -> BTreeMap<&'static str, Value> {
         ("hyperparameters", json!({"lr": 0.1})),
         ("env", json!([{"name": "MODE", "value": "other"}])),
         ("envFrom", json!([{"configMapRef": {"name": "other"}}])),
-        ("dataVolume", json!({"persistentVolumeClaim": {"claimName": "data"}})),
+        ("dataVolume", json!({"claimName": "data"})),
         ("dataMountPath", json!("/other")),
         ("checkpoint", json!({"enabled": true, "frequency": 7})),
         ("checkpointDir", json!("/other")),
