@@ -321,9 +321,10 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // A power cut takes everything at once: the kubelet must not see containers go and tell.
-        self.init.kill();
+        // A power cut takes everything at once: the kubelet must not see containers go and tell, nor the kernel tell the
+        // other end of a connection that its program is gone. So the cable goes first.
         network::disconnect(self.site.addresses, self.number);
+        self.init.kill();
         self.site.remove_groups(self.number);
     }
 }
