@@ -12,7 +12,7 @@ use trainyard_testcluster::nodes_enabled;
 
 use super::support::{IMAGE, Yard};
 
-const EPOCHS: i64 = 10;
+const EPOCHS: i64 = 14;
 /// As many as the test causes by killing programs: one more failure that counts, and the job would fail.
 const BACKOFF_LIMIT: i32 = 2;
 
