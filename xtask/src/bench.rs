@@ -39,6 +39,9 @@ pub(crate) struct Args {
     /// Only what needs no cluster: one machine, the embedded control plane
     #[arg(long)]
     local: bool,
+    /// Only the recovery of a job on real nodes, which takes root
+    #[arg(long, conflicts_with = "local")]
+    recovery: bool,
     /// Failures to react to
     #[arg(long, default_value_t = 100)]
     reactions: usize,
@@ -60,8 +63,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
+        if args.recovery {
+            return crate::recovery::measure().await;
+        }
         if !args.local {
             measure(args).await?;
+            crate::recovery::measure().await?;
         }
         crate::local::measure(args.jobs).await
     })
@@ -413,13 +420,13 @@ async fn bare_reactions(client: &Client, count: usize) -> anyhow::Result<Vec<Dur
     Ok(times)
 }
 
-struct RunningOperator {
+pub(crate) struct RunningOperator {
     component: Component,
     address: String,
 }
 
 impl RunningOperator {
-    async fn start(cluster: &TestCluster, namespace: &str, more: &[&str]) -> anyhow::Result<Self> {
+    pub(crate) async fn start(cluster: &TestCluster, namespace: &str, more: &[&str]) -> anyhow::Result<Self> {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let address = format!("127.0.0.1:{port}");
         let mut argv: Vec<OsString> = vec![root().join("target/release/trainyard").into()];

@@ -6,6 +6,7 @@ mod demo;
 mod licences;
 mod local;
 mod manifests;
+mod recovery;
 mod test;
 
 use clap::{Parser, Subcommand};

@@ -19,10 +19,10 @@ pub(crate) struct Args {
 
 /// The test programs that do more when there is a real Kubernetes.
 const CLUSTER_TESTS: [(&str, &[&str]); 4] = [
-    ("trainyard", &["cluster", "local"]),
+    ("trainyard", &["cluster", "local", "nodes"]),
     ("trainyard-apiserver", &["kubectl"]),
     ("trainyard-conformance", &["real", "differential"]),
-    ("trainyard-testcluster", &["control_plane", "hollow"]),
+    ("trainyard-testcluster", &["control_plane", "hollow", "nodes"]),
 ];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -38,7 +38,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     if args.cluster {
         println!("== a real Kubernetes");
-        trainyard_testcluster::Binaries::ensure(&mut |line| println!("   {line}"))?;
+        let progress = &mut |line: &str| println!("   {line}");
+        if nix::unistd::geteuid().is_root() {
+            trainyard_testcluster::Binaries::ensure_for_nodes(progress)?;
+        } else {
+            trainyard_testcluster::Binaries::ensure(progress)?;
+            println!("== skipped: tests on real nodes (they take root)");
+        }
     } else {
         println!("== skipped: tests on a real Kubernetes (cargo xtask test --cluster runs them)");
     }

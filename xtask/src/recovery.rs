@@ -1,0 +1,294 @@
+//! `cargo xtask bench --recovery`: on real nodes, a worker of eight is killed with -9. How long until all run again?
+//!
+//! Two programs: one that ends when it is asked to, and one that does not listen. The second is the usual one: Python that is
+//! the first process of its container and waits for a peer.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
+use kube::{Client, ResourceExt};
+use serde_json::json;
+use trainyard_api::{Attempt, State, TrainingJob, names};
+use trainyard_testcluster::{RootFs, TestCluster};
+
+use crate::bench::RunningOperator;
+use crate::manifests::root;
+
+const WORKERS: usize = 8;
+const NAMESPACE: &str = "default";
+const IMAGE: &str = "bench/sleeper:1";
+const WANTED: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Reports progress and does nothing else. Rank 0 leaves a checkpoint, so that the next attempt has something to go on from.
+const PROGRAM: &str = r#"
+import json, os, signal, sys, time
+if sys.argv[1] == "listens":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+step = 0
+while True:
+    step += 1
+    if os.environ["RANK"] == "0":
+        print(json.dumps({"epoch": 1, "epochs": 2, "step": step, "steps": 100000}), flush=True)
+        if step == 1:
+            directory = os.environ["CHECKPOINT_DIR"]
+            with open(directory + "/.unfinished", "w") as file:
+                json.dump({"weights": [1, 2, 3]}, file)
+            os.replace(directory + "/.unfinished", directory + "/checkpoint-epoch-1.json")
+    time.sleep(1)
+"#;
+
+pub(crate) async fn measure() -> anyhow::Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        println!("recovery on real nodes:                     skipped, they take root");
+        return Ok(());
+    }
+    let cluster = TestCluster::builder().real_nodes(2).start().await?;
+    let measured = on(&cluster).await;
+    cluster.stop().await;
+    measured
+}
+
+async fn on(cluster: &TestCluster) -> anyhow::Result<()> {
+    let work = tempfile::tempdir()?;
+    let program = work.path().join("sleeper.py");
+    std::fs::write(&program, PROGRAM)?;
+    std::fs::set_permissions(&program, Permissions::from_mode(0o644))?;
+    let files = RootFs::python()
+        .file(root().join("target/release/trainyard"), "/usr/local/bin/trainyard")
+        .file(&program, "/app/sleeper.py");
+    cluster.image(IMAGE, &files).await?;
+    let crd = root().join("kubernetes/base/trainingjob-crd.yaml").display().to_string();
+    cluster.kubectl().run(&["apply", "-f", &crd]).await?.expect("the CRD");
+    let wait = ["wait", "--for=condition=Established", "crd/trainingjobs.ml.example.com", "--timeout=30s"];
+    cluster.kubectl().run(&wait).await?.expect("the CRD is established");
+    let client = cluster.client().await?;
+    let _operator = RunningOperator::start(cluster, NAMESPACE, &["--agent-image", IMAGE]).await?;
+
+    let mut columns = Vec::new();
+    for job in ["listens", "deaf"] {
+        columns.push(one(cluster, &client, job).await?);
+    }
+    print(&columns);
+    Ok(())
+}
+
+/// When each part of a recovery was over, seen from outside, and what the status says of it.
+struct Recovery {
+    program: &'static str,
+    /// The pod is Failed in the eyes of the API server.
+    failed: Duration,
+    /// The attempt is closed in the status.
+    decided: Duration,
+    /// No pod of the old attempt is left.
+    gone: Duration,
+    /// All pods of the new one exist.
+    created: Duration,
+    /// All of them are on a node.
+    scheduled: Duration,
+    /// All programs run.
+    running: Duration,
+    old: Attempt,
+    new: Attempt,
+}
+
+async fn one(cluster: &TestCluster, client: &Client, job: &'static str) -> anyhow::Result<Recovery> {
+    let jobs: Api<TrainingJob> = Api::namespaced(client.clone(), NAMESPACE);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    claim(cluster, client, job).await?;
+    jobs.create(&PostParams::default(), &sleeper(job)?).await?;
+    // The checkpoint is known: what follows is a life in full swing.
+    let at = |job: &TrainingJob| {
+        let status = job.status.as_ref()?;
+        (status.state == Some(State::Running)).then_some(())?;
+        status.checkpoint.as_ref().map(drop)
+    };
+    until(&jobs, job, "runs and has a checkpoint", at).await?;
+
+    let selector = format!("trainingjob={job}");
+    // What was before is of no interest.
+    let now = jobs.list_metadata(&ListParams::default()).await?.metadata.resource_version.unwrap_or_default();
+    let pod_events = pods.watch(&WatchParams::default().labels(&selector), &now).await?;
+    let job_events = jobs.watch(&WatchParams::default(), &now).await?;
+    futures::pin_mut!(pod_events, job_events);
+
+    let victim = names::pod(job, "workers", 3);
+    cluster.kill_container(NAMESPACE, &victim, names::CONTAINER).await?;
+    let killed = Instant::now();
+    let mut seen = Seen::default();
+    while !seen.all_run() {
+        let left = PATIENCE.checked_sub(killed.elapsed()).context("it never came back")?;
+        tokio::select! {
+            event = pod_events.next() => seen.pod(event.context("the watch ended")??, killed.elapsed()),
+            event = job_events.next() => seen.job(event.context("the watch ended")??, killed.elapsed()),
+            () = tokio::time::sleep(left) => {}
+        }
+    }
+    let attempts = until(&jobs, job, "says that it runs again", |job| {
+        let attempts = &job.status.as_ref()?.attempts;
+        attempts.last().filter(|last| last.number == 2 && last.running_time.is_some())?;
+        Some(attempts.clone())
+    })
+    .await?;
+    let [old, new] = <[Attempt; 2]>::try_from(attempts).ok().context("there are more attempts than two")?;
+    jobs.delete(job, &DeleteParams::default()).await?;
+    let end_of = |moments: &[Option<Duration>]| moments.iter().flatten().max().copied().unwrap_or_default();
+    Ok(Recovery {
+        program: job,
+        failed: seen.failed.context("nobody saw the pod fail")?,
+        decided: seen.decided.context("nobody saw the decision")?,
+        gone: end_of(&seen.gone),
+        created: end_of(&seen.created),
+        scheduled: end_of(&seen.scheduled),
+        running: end_of(&seen.running),
+        old,
+        new,
+    })
+}
+
+/// What the watches have told so far, by rank.
+#[derive(Default)]
+struct Seen {
+    failed: Option<Duration>,
+    decided: Option<Duration>,
+    gone: [Option<Duration>; WORKERS],
+    created: [Option<Duration>; WORKERS],
+    scheduled: [Option<Duration>; WORKERS],
+    running: [Option<Duration>; WORKERS],
+}
+
+impl Seen {
+    fn all_run(&self) -> bool {
+        self.running.iter().all(Option::is_some)
+    }
+
+    fn pod(&mut self, event: WatchEvent<Pod>, now: Duration) {
+        let (pod, gone) = match event {
+            WatchEvent::Added(pod) | WatchEvent::Modified(pod) => (pod, false),
+            WatchEvent::Deleted(pod) => (pod, true),
+            WatchEvent::Bookmark(_) | WatchEvent::Error(_) => return,
+        };
+        let name = pod.name_any();
+        let rank = name.rsplit('-').next().and_then(|rank| rank.parse::<usize>().ok());
+        let Some(rank) = rank.filter(|rank| *rank < WORKERS) else { return };
+        let old = pod.labels().get("trainingjob.ml.example.com/attempt").is_some_and(|number| number == "1");
+        let status = pod.status.unwrap_or_default();
+        if old {
+            if status.phase.as_deref() == Some("Failed") {
+                self.failed.get_or_insert(now);
+            }
+            if gone {
+                self.gone[rank].get_or_insert(now);
+            }
+            return;
+        }
+        self.created[rank].get_or_insert(now);
+        if pod.spec.is_some_and(|spec| spec.node_name.is_some()) {
+            self.scheduled[rank].get_or_insert(now);
+        }
+        let mut containers = status.container_statuses.into_iter().flatten();
+        if containers.any(|it| it.state.is_some_and(|state| state.running.is_some())) {
+            self.running[rank].get_or_insert(now);
+        }
+    }
+
+    fn job(&mut self, event: WatchEvent<TrainingJob>, now: Duration) {
+        if let WatchEvent::Modified(job) = event
+            && let Some(first) = job.status.as_ref().and_then(|status| status.attempts.first())
+            && !first.is_open()
+        {
+            self.decided.get_or_insert(now);
+        }
+    }
+}
+
+fn print(columns: &[Recovery]) {
+    println!("one of {WORKERS} workers on 2 nodes killed with -9, seconds after the kill:");
+    let line = |what: &str, cell: &dyn Fn(&Recovery) -> String| {
+        let cells: Vec<String> = columns.iter().map(|column| format!("{:>12}", cell(column))).collect();
+        println!("  {what:<46}{}", cells.concat());
+    };
+    let moment = |moment: Duration| format!("{:.2}", moment.as_secs_f64());
+    line("the program on SIGTERM", &|it| if it.program == "deaf" { "stays" } else { "ends" }.to_owned());
+    line("the pod is Failed (kubelet)", &|it| moment(it.failed));
+    line("the decision is written (operator)", &|it| moment(it.decided));
+    line("the old pods are gone (their grace, kubelet)", &|it| moment(it.gone));
+    line("the new pods exist (operator)", &|it| moment(it.created));
+    line("they are on nodes (scheduler)", &|it| moment(it.scheduled));
+    line("all programs run (kubelet, agent)", &|it| moment(it.running));
+    let again = |it: &Recovery| it.running.saturating_sub(it.failed);
+    line(&format!("failure seen → all run (wanted: at most {})", WANTED.as_secs()), &|it| {
+        moment(again(it))
+    });
+    let told = |seconds: Option<i64>| seconds.map_or("-".to_owned(), |seconds| seconds.to_string());
+    line("status: seen after", &|it| told(it.old.seconds.seen));
+    line("status: torn down in", &|it| told(it.old.seconds.torn_down));
+    line("status: scheduled in", &|it| told(it.new.seconds.scheduled));
+    line("status: started in", &|it| told(it.new.seconds.started));
+    line("status: went on from a checkpoint", &|it| {
+        if it.new.resumed_from.is_some() { "yes" } else { "no" }.to_owned()
+    });
+}
+
+fn sleeper(name: &str) -> anyhow::Result<TrainingJob> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "ml.example.com/v1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {
+            "framework": "custom", "image": IMAGE, "numWorkers": WORKERS,
+            "command": ["python3", "/app/sleeper.py", name],
+            "resources": {"requests": {"cpu": "50m", "memory": "32Mi"}},
+            "checkpoint": {"storage": {"claimName": name}},
+        },
+    }))?)
+}
+
+/// A claim that the workers may write to. Kubelets do not give directories of a node to a pod's group.
+async fn claim(cluster: &TestCluster, client: &Client, name: &str) -> anyhow::Result<()> {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), NAMESPACE);
+    let claim: PersistentVolumeClaim = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "16Mi"}}},
+    }))?;
+    claims.create(&PostParams::default(), &claim).await?;
+    let start = Instant::now();
+    let volume = loop {
+        if let Some(volume) = claims.get(name).await?.spec.and_then(|spec| spec.volume_name) {
+            break volume;
+        }
+        if start.elapsed() > PATIENCE {
+            bail!("the claim {name} is never bound");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    let path = ["get", "pv", &volume, "-o", "jsonpath={.spec.hostPath.path}"];
+    let path = cluster.kubectl().run(&path).await?.expect("the volume");
+    let inside = path.strip_prefix("/tmp/").context("a volume elsewhere")?;
+    std::fs::set_permissions(cluster.dir().join("tmp").join(inside), Permissions::from_mode(0o777))?;
+    Ok(())
+}
+
+async fn until<T>(
+    jobs: &Api<TrainingJob>,
+    name: &str,
+    what: &str,
+    wanted: impl Fn(&TrainingJob) -> Option<T>,
+) -> anyhow::Result<T> {
+    let start = Instant::now();
+    loop {
+        let job = jobs.get(name).await?;
+        if let Some(found) = wanted(&job) {
+            return Ok(found);
+        }
+        if start.elapsed() > PATIENCE {
+            bail!("{name} never {what}: {:#?}", job.status);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
