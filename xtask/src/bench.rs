@@ -80,8 +80,7 @@ async fn measure(args: &Args) -> anyhow::Result<()> {
     let crd = root().join("kubernetes/base/trainingjob-crd.yaml");
     let crd = crd.to_str().context("a path that is no text")?;
     cluster.kubectl().run(&["apply", "-f", crd]).await?.expect("the CRD");
-    let wait = ["wait", "--for=condition=Established", "crd/trainingjobs.ml.example.com", "--timeout=30s"];
-    cluster.kubectl().run(&wait).await?.expect("the CRD is established");
+    cluster.await_kind("trainingjobs.ml.example.com").await?;
     // The bare client is as good as ours, so that the ratio says something about the operator.
     let client = trainyard_operator::connect(cluster.config().await?)?;
     for namespace in ["bare", "operated", "life", "reaction"] {

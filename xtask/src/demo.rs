@@ -40,7 +40,7 @@ async fn show(args: &Args) -> anyhow::Result<()> {
     let _nodes = cluster.hollow_nodes(2, &[], walk).await?;
     let file = |path: &str| root().join(path).display().to_string();
     kubectl(&cluster, &["apply", "-f", &file("kubernetes/base/trainingjob-crd.yaml")]).await?;
-    kubectl(&cluster, &["wait", "--for=condition=Established", "crd/trainingjobs.ml.example.com"]).await?;
+    cluster.await_kind("trainingjobs.ml.example.com").await?;
     kubectl(&cluster, &["create", "namespace", "ml-jobs"]).await?;
 
     let command: [OsString; 6] = [

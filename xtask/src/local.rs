@@ -103,8 +103,7 @@ async fn create_rate() -> anyhow::Result<()> {
     let file = root().join("kubernetes/base/trainingjob-crd.yaml");
     let file = file.to_str().context("a path that is no text")?;
     cluster.kubectl().run(&["apply", "-f", file]).await?.expect("the CRD");
-    let wait = ["wait", "--for=condition=Established", "crd/trainingjobs.ml.example.com", "--timeout=30s"];
-    cluster.kubectl().run(&wait).await?.expect("the CRD is established");
+    cluster.await_kind("trainingjobs.ml.example.com").await?;
     let client = trainyard_operator::connect(cluster.config().await?)?;
     let theirs = rate(&client, CREATES.1).await?;
     cluster.stop().await;

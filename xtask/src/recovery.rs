@@ -65,8 +65,7 @@ async fn on(cluster: &TestCluster) -> anyhow::Result<()> {
     cluster.image(IMAGE, &files).await?;
     let crd = root().join("kubernetes/base/trainingjob-crd.yaml").display().to_string();
     cluster.kubectl().run(&["apply", "-f", &crd]).await?.expect("the CRD");
-    let wait = ["wait", "--for=condition=Established", "crd/trainingjobs.ml.example.com", "--timeout=30s"];
-    cluster.kubectl().run(&wait).await?.expect("the CRD is established");
+    cluster.await_kind("trainingjobs.ml.example.com").await?;
     let client = cluster.client().await?;
     let _operator = RunningOperator::start(cluster, NAMESPACE, &["--agent-image", IMAGE]).await?;
 

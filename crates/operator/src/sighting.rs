@@ -142,6 +142,12 @@ fn slim_job(job: Guarded) -> Job {
             if let Some(annotations) = &mut job.metadata.annotations {
                 annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
             }
+            if let Some(status) = &mut job.status {
+                // A list that was read piece by piece has room for more.
+                status.attempts.shrink_to_fit();
+                status.conditions.shrink_to_fit();
+                status.worker_statuses.shrink_to_fit();
+            }
             Job::Read(job.into())
         }
         Guarded::Unreadable(job) => Job::Unreadable(job.into()),

@@ -200,6 +200,17 @@ impl TestCluster {
         Kubectl::new(self.binaries.path("kubectl"), self.kubeconfig.clone(), self.dir().join("kubectl-cache"))
     }
 
+    /// Waits until the kind of a definition that was applied is served. Its names are accepted first: `kubectl wait` fails on an
+    /// object that has no conditions yet.
+    pub async fn await_kind(&self, definition: &str) -> Result<(), Error> {
+        let definition = format!("crd/{definition}");
+        for awaited in ["--for=jsonpath={.status.acceptedNames.kind}", "--for=condition=Established"] {
+            let wait = ["wait", awaited, &definition, "--timeout=60s"];
+            self.kubectl().run(&wait).await?.expect("the definition is established");
+        }
+        Ok(())
+    }
+
     /// Writes a kubeconfig for a user, who is in at most two groups (and in `system:authenticated`).
     pub fn kubeconfig_for(&self, user: &str, groups: &[&str]) -> Result<PathBuf, Error> {
         let number = self.users.fetch_add(1, Ordering::Relaxed);

@@ -40,8 +40,7 @@ pub async fn install_crd(cluster: &TestCluster) {
     assert!(crd.status.success());
     let kubectl = cluster.kubectl().stdin(crd.stdout);
     kubectl.run(&["apply", "-f", "-"]).await.unwrap().expect("apply the CRD");
-    let wait = ["wait", "--for=condition=Established", "crd/trainingjobs.ml.example.com", "--timeout=30s"];
-    cluster.kubectl().run(&wait).await.unwrap().expect("the CRD is established");
+    cluster.await_kind("trainingjobs.ml.example.com").await.unwrap();
 }
 
 /// The operator's account and what it may do, as shipped. Every test's operator runs under it.

@@ -53,9 +53,7 @@ impl Yard {
         let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kubernetes/base");
         let file = |name: &str| base.join(name).display().to_string();
         self.kubectl(&["apply", "-f", &file("trainingjob-crd.yaml")]).await;
-        let established =
-            ["wait", "--for=condition=Established", "crd/trainingjobs.ml.example.com", "--timeout=30s"];
-        self.kubectl(&established).await;
+        self.cluster.await_kind("trainingjobs.ml.example.com").await.unwrap();
         self.kubectl(&["create", "namespace", "trainingjob-system"]).await;
         self.kubectl(&["apply", "-n", "trainingjob-system", "-f", &file("rbac.yaml")]).await;
     }
