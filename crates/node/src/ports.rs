@@ -3,8 +3,10 @@
 //! The first who declares a port gets it; for the next job another one is chosen, once, and its pods are told that one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
 use k8s_openapi::api::core::v1::Pod;
+use socket2::{Domain, Socket, Type};
 
 /// Who holds which port.
 #[derive(Debug, Default)]
@@ -61,27 +63,41 @@ pub(crate) fn declared(pod: &Pod) -> BTreeSet<u16> {
         .collect()
 }
 
-/// Whether nobody on this machine listens on a port.
+/// Whether any program could listen on a port. The standard library would reuse one whose last connection has only just ended; many
+/// programs do not, and would be refused.
 pub(crate) fn is_free(port: u16) -> bool {
-    use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
-    let taken = |error: &std::io::Error| error.kind() == std::io::ErrorKind::AddrInUse;
-    let v4 = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port));
-    if v4.as_ref().is_err_and(taken) {
-        return false;
-    }
-    drop(v4);
-    !TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).is_err_and(|error| taken(&error))
+    let addresses: [SocketAddr; 2] =
+        [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()];
+    addresses.into_iter().all(|address| {
+        let bound = Socket::new(Domain::for_address(address), Type::STREAM, None)
+            .and_then(|socket| socket.bind(&address.into()));
+        !bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+    })
 }
 
 /// A port that nobody listens on.
 pub(crate) fn any_free() -> Option<u16> {
-    let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     Some(listener.local_addr().ok()?.port())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_whose_last_connection_has_only_just_ended_is_not_free() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let client = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        assert!(!is_free(port), "somebody listens");
+        // Who ends first keeps the port for a while.
+        drop((server, listener));
+        drop(client);
+        assert!(!is_free(port));
+        assert!(is_free(any_free().unwrap()));
+    }
 
     #[test]
     fn the_first_keeps_the_port_and_the_choice_stays() {
