@@ -13,8 +13,9 @@ echo '{"epoch": 2, "epochs": 2, "loss": 0.25}'"#;
     let ended = bench.run(&["run", "job.yaml", "--logs", "all"]);
     assert_eq!(ended.code, Some(0), "{ended}");
     for line in [
-        "[0] rank 0 of 2 at bert-workers-0.bert-workers:29500",
-        "[1] rank 1 of 2 at bert-workers-0.bert-workers:29500",
+        // The port is 29500, unless somebody else on this machine has it.
+        "[0] rank 0 of 2 at bert-workers-0.bert-workers:",
+        "[1] rank 1 of 2 at bert-workers-0.bert-workers:",
         "bert: Completed",
         "loss 0.25",
     ] {
