@@ -86,7 +86,15 @@ const BAD: &[(&str, By, &str)] = &[
     ("{image: x, args: [1]}", By::Schema, "spec.args[0]: must be a string, not 1"),
     ("{image: null, model: m, dataset: d}", By::Schema, "spec.image: must be a string, not null"),
     ("{image: x, numWorker: 2}", By::Schema, "spec.numWorker: unknown field; did you mean numWorkers?"),
-    ("{image: x, checkpoint: {keepLast: 3}}", By::Schema, "spec.checkpoint.keepLast: unknown field"),
+    ("{image: x, checkpoint: {keepFirst: 3}}", By::Schema, "spec.checkpoint.keepFirst: unknown field"),
+    ("{image: x, checkpoint: {keepLast: -1}}", By::Schema, "spec.checkpoint.keepLast"),
+    ("{image: x, stallTimeoutSeconds: 0}", By::Schema, "spec.stallTimeoutSeconds"),
+    ("{image: x, successPolicy: Most}", By::Schema, "spec.successPolicy"),
+    (
+        "{image: x, failurePolicy: {rules: [{exitCodes: [3]}]}}",
+        By::Schema,
+        "spec.failurePolicy.rules[0].action: is required",
+    ),
     ("{image: x, elastic: {minWorkers: 1}}", By::Schema, "spec.elastic: unknown field"),
     ("{image: x, dataVolume: {readOnly: true}}", By::Schema, "spec.dataVolume.claimName: is required"),
     ("{image: x, roles: [{replicas: 1}]}", By::Schema, "spec.roles[0].name: is required"),
@@ -174,6 +182,23 @@ const BAD: &[(&str, By, &str)] = &[
         "spec.resources.limits.cpu: must be a whole number or a string",
     ),
     // Rules.
+    (
+        "{image: x, failurePolicy: {rules: [{action: Fail}]}}",
+        By::Rule,
+        "a rule must say what it matches: give exitCodes, reasons or logPattern",
+    ),
+    ("{image: x, args: [a], checkpoint: {resumeArg: --resume}}", By::Rule, "must have {path} in it"),
+    // What only the operator can tell.
+    (
+        "{image: x, failurePolicy: {rules: [{logPattern: '(', action: Fail}]}}",
+        By::Operator,
+        "spec.failurePolicy.rules[0].logPattern: is no regular expression",
+    ),
+    (
+        "{image: x, checkpoint: {resumeArg: '--resume={path}'}}",
+        By::Operator,
+        "spec.checkpoint.resumeArg: needs command or args",
+    ),
     ("{numWorkers: 2}", By::Rule, "give image, or both model and dataset"),
     ("{model: resnet50}", By::Rule, "give image, or both model and dataset"),
     ("{framework: pytorch, workers: 2}", By::Rule, "give image, or both model and dataset"),

@@ -55,7 +55,7 @@ impl Default for Settings {
             backoff_base: SignedDuration::from_secs(10),
             backoff_max: SignedDuration::from_mins(6),
             status_interval: SignedDuration::from_secs(5),
-            survivor_grace: 5,
+            survivor_grace: 2,
             root_patience: SignedDuration::from_secs(3),
             force_after: SignedDuration::from_secs(10),
             unreachable_seconds: 30,

@@ -290,7 +290,7 @@ fn survivors_get_a_short_grace_and_whoever_is_stopped_on_purpose_their_own() {
     let mut bert = running(job("bert").workers(2));
     bert.fail("workers-0", 1);
     bert.settle();
-    assert_eq!(bert.graces, [Some(5), Some(5)]);
+    assert_eq!(bert.graces, [Some(2), Some(2)]);
 
     for stop in [|c: &mut Cluster| c.suspend(), |c: &mut Cluster| c.scale(3)] {
         let mut bert = running(job("bert").workers(2));
