@@ -253,8 +253,9 @@ impl History {
     }
 
     /// Takes the label away by which a pod is seen. Pods that are going anyway, or whose attempt has ended or is still being made,
-    /// keep theirs: nobody promises to find them again.
+    /// keep theirs, and so do all while a decision is being carried out: nobody promises to find them again (docs/limitations.md).
     fn take_label(&mut self) {
+        self.world.settle();
         let Some(pod) = self.some_pod() else { return };
         let last = self.world.status(NAME).and_then(|status| status.attempts.last().cloned());
         let ended = last.is_none_or(|last| !last.is_open() || last.created_time.is_none());
