@@ -10,11 +10,13 @@ use trainyard_operator::Watched;
 use trainyard_plan::TargetKind;
 
 use crate::port::Fate;
-use crate::server::Child;
 use crate::world::{Make, World};
 
 /// The job that everything happens to.
 const NAME: &str = "bert";
+
+/// So many seconds the operator waits for the echo of its own writes.
+const PATIENCE: u64 = 30;
 
 /// Tells the history of this seed. Panics when a rule is broken.
 pub fn tell(seed: u64, make: Make, traced: bool) -> World {
@@ -128,6 +130,15 @@ impl History {
             28..48 => self.world.settle(),
             48..56 => {
                 let seconds = self.rng.u64(1..90);
+                if seconds >= PATIENCE {
+                    // A watch that lost an event is listed again within that time.
+                    for operator in &mut self.world.operators {
+                        for kind in Watched::ALL {
+                            operator.relist(kind);
+                        }
+                    }
+                    self.world.settle();
+                }
                 self.world.tell(|| format!("{seconds} s pass"));
                 self.world.skip(Duration::from_secs(seconds));
             }
@@ -237,7 +248,6 @@ impl History {
                 let name = format!("{NAME}-config");
                 self.world.change(TargetKind::ConfigMap, &name, |map| map["data"] = json!({"edited": "yes"}));
             }
-            72..78 => self.take_label(),
             78..86 => {
                 let quota = self.rng.bool().then(|| self.rng.usize(0..4));
                 self.world.set_quota(quota);
@@ -249,23 +259,6 @@ impl History {
                 self.world.server().collects_at_once = collects;
             }
             _ => self.world.delete_job(NAME),
-        }
-    }
-
-    /// Takes the label away by which a pod is seen. Pods that are going anyway, or whose attempt has ended or is still being made,
-    /// keep theirs, and so do all while a decision is being carried out: nobody promises to find them again (docs/limitations.md).
-    fn take_label(&mut self) {
-        self.world.settle();
-        let Some(pod) = self.some_pod() else { return };
-        let last = self.world.status(NAME).and_then(|status| status.attempts.last().cloned());
-        let ended = last.is_none_or(|last| !last.is_open() || last.created_time.is_none());
-        let going = self.world.server().all(TargetKind::Pod).get(&pod).is_some_and(Child::is_deleting);
-        if !ended && !going {
-            self.world.change(TargetKind::Pod, &pod, |pod| {
-                if let Some(labels) = pod["metadata"]["labels"].as_object_mut() {
-                    labels.remove(names::MANAGED_BY_LABEL);
-                }
-            });
         }
     }
 
