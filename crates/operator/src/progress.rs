@@ -53,12 +53,22 @@ impl Drop for Following {
 }
 
 impl Following {
+    fn start(shared: &Arc<Shared>, key: &JobKey, pod: &PodView, voice: Voice) -> Self {
+        let task = follow(shared.clone(), key.clone(), pod.name.clone(), pod.uid.clone(), voice);
+        Self { pod: pod.uid.clone(), task: tokio::spawn(task), ended: None }
+    }
+
+    /// What is left of the time that last words may take, from the first time that they are waited for.
+    fn patience(&mut self) -> Option<Duration> {
+        LAST_WORDS.checked_sub(self.ended.get_or_insert_with(Instant::now).elapsed())
+    }
+
     /// How much longer to wait for the last words of an agent whose pod is gone: the next attempt goes on from what it saw last.
     pub(crate) fn last_report(&mut self, snapshot: &Snapshot) -> Option<Duration> {
         if self.task.is_finished() || snapshot.pods.iter().any(|pod| pod.uid == self.pod) {
             return None;
         }
-        LAST_WORDS.checked_sub(self.ended.get_or_insert_with(Instant::now).elapsed())
+        self.patience()
     }
 
     /// How much longer to wait for the last words of a pod that has ended.
@@ -68,7 +78,7 @@ impl Following {
         if self.task.is_finished() || pod.phase != PodPhase::Succeeded {
             return None;
         }
-        LAST_WORDS.checked_sub(self.ended.get_or_insert_with(Instant::now).elapsed())
+        self.patience()
     }
 }
 
@@ -81,15 +91,14 @@ impl Follower {
 impl Shared {
     /// Follows the log of the agent beside the leading pod's program, if there is one and nobody does yet.
     pub(crate) fn follow_agent(self: &Arc<Self>, key: &JobKey, snapshot: &Snapshot) {
-        let job = &*snapshot.job;
-        let name = World::of(job).leader();
-        let newest = snapshot.own_pods().find(|pod| pod.name == name && pod.agent_started);
-        let Some(pod) = newest.filter(|_| job.spec.checkpoints_on()) else { return };
+        if !snapshot.job.spec.checkpoints_on() {
+            return;
+        }
+        let name = World::of(&snapshot.job).leader();
+        let Some(pod) = snapshot.own_pods().find(|pod| pod.name == name && pod.agent_started) else { return };
         self.with_memory(key, |memory| {
             if memory.agent.as_ref().is_none_or(|following| following.pod != pod.uid) {
-                let task = follow(self.clone(), key.clone(), pod.name.clone(), pod.uid.clone(), Voice::Agent);
-                memory.agent =
-                    Some(Following { pod: pod.uid.clone(), task: tokio::spawn(task), ended: None });
+                memory.agent = Some(Following::start(self, key, pod, Voice::Agent));
             }
         });
     }
@@ -103,9 +112,7 @@ impl Shared {
                 return false;
             }
             memory.progress = None;
-            let task = follow(self.clone(), key.clone(), pod.name.clone(), pod.uid.clone(), Voice::Program);
-            memory.following =
-                Some(Following { pod: pod.uid.clone(), task: tokio::spawn(task), ended: None });
+            memory.following = Some(Following::start(self, key, pod, Voice::Program));
             true
         });
         begun == Some(true) && pod.phase == PodPhase::Succeeded

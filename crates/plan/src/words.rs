@@ -22,6 +22,13 @@ pub(crate) struct Words {
     pub(crate) blames_a_peer: bool,
 }
 
+impl Words {
+    /// The code of the program; of a launcher that only passes on that a child failed, the child's.
+    pub(crate) fn code(&self, code: i32) -> i32 {
+        self.child_code.filter(|_| code == 1).unwrap_or(code)
+    }
+}
+
 /// What a collective says when a peer is gone, whatever took the peer away.
 const PEER_IS_GONE: [&str; 19] = [
     "connection closed by peer",

@@ -4,7 +4,7 @@ use trainyard_api::{Cause, CleanPodPolicy, Restarts, State, condition};
 
 use super::judge::Ending;
 use super::{backoff, policy, report};
-use crate::draft::Draft;
+use crate::draft::{Draft, whole_seconds};
 use crate::snapshot::PodView;
 use crate::text;
 
@@ -66,13 +66,9 @@ pub(super) fn clean_up(draft: &mut Draft<'_>) {
 /// The attempt ends before its time: the next one follows, unless the failures are used up.
 pub(super) fn end_attempt(draft: &mut Draft<'_>, ending: &Ending<'_>) {
     draft.decide();
-    let Ending { cause, pod, message, words, .. } = ending;
+    let Ending { cause, pod, message, .. } = ending;
     let number = draft.status.attempts.last().map_or(1, |attempt| attempt.number);
-    draft.end_attempt(*cause, *pod, message);
-    if let Some(attempt) = draft.status.attempts.last_mut() {
-        attempt.exit_code = policy::exit_code(*pod, words);
-        attempt.error.clone_from(&words.error);
-    }
+    close(draft, ending);
     let counts = policy::counts(ending);
     if cause.counts() {
         announce_failure(draft, number, *pod, message);
@@ -91,8 +87,7 @@ pub(super) fn end_attempt(draft: &mut Draft<'_>, ending: &Ending<'_>) {
         draft.condition(condition::STALLED, true, cause.as_str(), message.as_str());
     }
     let message = restart_message(draft, ending, counts, &restarts, delay);
-    draft.status.backoff_until =
-        (!delay.is_zero()).then(|| crate::draft::whole_seconds(backoff::until(draft.now, delay)));
+    hold_off(draft, delay);
     match cause {
         Cause::Rescale => draft.normal("Rescaled", &message, number),
         Cause::Update => draft.normal("SpecChanged", &message, number),
@@ -109,9 +104,24 @@ pub(super) fn end_attempt(draft: &mut Draft<'_>, ending: &Ending<'_>) {
     // Who is stopped on purpose gets its grace to save its work; what is left of a broken collective has nothing to save.
     let grace = ending.broken.then_some(draft.settings.survivor_grace);
     draft.delete_pods_within(snapshot.own_pods(), grace);
-    if let Some(until) = &draft.status.backoff_until {
+}
+
+/// Writes down why the attempt ended.
+pub(super) fn close(draft: &mut Draft<'_>, ending: &Ending<'_>) {
+    draft.end_attempt(ending.cause, ending.pod, &ending.message);
+    if let Some(attempt) = draft.status.attempts.last_mut() {
+        attempt.exit_code = policy::exit_code(ending.pod, &ending.words);
+        attempt.error.clone_from(&ending.words.error);
+    }
+}
+
+/// Nothing is started until this delay is over.
+pub(super) fn hold_off(draft: &mut Draft<'_>, delay: jiff::SignedDuration) {
+    let until = (!delay.is_zero()).then(|| whole_seconds(backoff::until(draft.now, delay)));
+    if let Some(until) = &until {
         draft.wake(until.0);
     }
+    draft.status.backoff_until = until;
 }
 
 pub(super) fn count(restarts: &mut Restarts, cause: Cause, counts: bool) {

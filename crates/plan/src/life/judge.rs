@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{
-    Attempt, Cause, FailureAction, Phase, RestartScope, RoleSuccess, SuccessPolicy, TrainingJobStatus,
+    Attempt, Cause, FailureAction, Phase, RestartScope, RoleSuccess, SuccessPolicy, WorkerStatus,
 };
 
 use super::policy;
-use crate::draft::later;
+use crate::draft::{Draft, later};
 use crate::settings::Settings;
 use crate::snapshot::{Exit, PodPhase, PodView, Snapshot};
 use crate::text;
@@ -58,8 +58,22 @@ pub(super) struct Case<'c, 'a> {
     pub(super) world: &'c World<'c>,
     pub(super) gang: &'c Gang<'a>,
     pub(super) attempt: Option<&'c Attempt>,
-    pub(super) status: &'c TrainingJobStatus,
+    pub(super) workers: &'c [WorkerStatus],
     pub(super) inputs: &'c str,
+}
+
+impl<'c, 'a: 'c> Case<'c, 'a> {
+    pub(super) fn of(
+        draft: &Draft<'a>,
+        world: &'c World<'c>,
+        gang: &'c Gang<'a>,
+        attempt: Option<&'c Attempt>,
+        workers: &'c [WorkerStatus],
+        inputs: &'c str,
+    ) -> Self {
+        let Draft { snapshot, settings, now, .. } = *draft;
+        Self { snapshot, settings, now, world, gang, attempt, workers, inputs }
+    }
 }
 
 impl<'a> Case<'_, 'a> {
@@ -117,7 +131,7 @@ impl<'a> Case<'_, 'a> {
             return pod.phase == PodPhase::Succeeded || self.is_ignored(pod);
         }
         let name = member.pod_name(self.world.job);
-        let mut workers = self.status.worker_statuses.iter();
+        let mut workers = self.workers.iter();
         self.is_created() && workers.any(|worker| worker.pod_name == name && worker.phase == Phase::Succeeded)
     }
 
@@ -318,9 +332,9 @@ pub(super) fn has_failed(pod: &PodView) -> bool {
     pod.phase == PodPhase::Failed && !pod.deleting
 }
 
-/// The exit code (a launcher's own says nothing), and what the runtime or the program itself left as its last words.
+/// The exit code, and what the runtime or the program itself left as its last words.
 fn how_it_ended(exit: &Exit, words: &Words) -> String {
-    let code = text::exit_code(words.child_code.filter(|_| exit.code == 1).unwrap_or(exit.code));
+    let code = text::exit_code(words.code(exit.code));
     let runtime =
         exit.message.as_deref().and_then(|message| message.lines().find(|line| !line.trim().is_empty()));
     match words.error.as_deref().or(runtime) {

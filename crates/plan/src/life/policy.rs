@@ -40,10 +40,9 @@ fn matches(rule: &FailureRule, pod: &PodView, words: &Words, tail: Option<&str>)
         && rule.log_pattern.as_ref().is_none_or(found)
 }
 
-/// The code of the program; of a launcher that only passes on that a child failed, the child's.
+/// The code of the program that failed.
 pub(super) fn exit_code(pod: Option<&PodView>, words: &Words) -> Option<i32> {
-    let code = pod?.exit.as_ref()?.code;
-    Some(words.child_code.filter(|_| code == 1).unwrap_or(code))
+    Some(words.code(pod?.exit.as_ref()?.code))
 }
 
 /// Why a failure is the last one: a reason for the condition, and a sentence.

@@ -37,17 +37,9 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
     report::observe(draft, &world, &gang);
     note_created(draft, &world, &gang);
     let attempt = draft.status.attempts.last().filter(|attempt| attempt.number == number).cloned();
-    let case = Case {
-        snapshot,
-        settings: draft.settings,
-        now: draft.now,
-        world: &world,
-        gang: &gang,
-        attempt: attempt.as_ref(),
-        status: &draft.status.clone(),
-        inputs: &inputs,
-    };
-    let verdict = case.judge();
+    let attempt = attempt.as_ref();
+    let case = Case::of(draft, &world, &gang, attempt, &draft.status.worker_statuses, &inputs);
+    let (verdict, stall_due) = (case.judge(), case.stall_due());
     if verdict == Verdict::Succeeded {
         return ending::complete(draft);
     }
@@ -59,10 +51,15 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
         Verdict::Wait(until) => draft.wake(until),
         Verdict::GoesOn | Verdict::Succeeded => {}
     }
-    if job.spec.restart_scope() == RestartScope::Worker && single::mend(draft, &case) {
-        return;
+    if job.spec.restart_scope() == RestartScope::Worker {
+        // They are changed while they are looked at.
+        let workers = draft.status.worker_statuses.clone();
+        let case = Case::of(draft, &world, &gang, attempt, &workers, &inputs);
+        if single::mend(draft, &case) {
+            return;
+        }
     }
-    if let Some(due) = case.stall_due() {
+    if let Some(due) = stall_due {
         draft.wake(due);
     }
     if let Some(refusal) = refusal(draft) {

@@ -7,7 +7,7 @@ use trainyard_api::{FailureAction, Phase, condition};
 
 use super::judge::{Case, Ending, has_failed};
 use super::{backoff, ending, policy, running};
-use crate::draft::{Draft, whole_seconds};
+use crate::draft::Draft;
 use crate::snapshot::{PodPhase, PodView};
 use crate::world::Member;
 
@@ -97,11 +97,7 @@ fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, l
     }
     let end = policy::is_final(&case.snapshot.job.spec, draft.settings, &restarts, &[], ending);
     if let Some(end) = end.filter(|_| counts || ending.action == Some(FailureAction::Fail)) {
-        draft.end_attempt(ending.cause, loss.pod, &ending.message);
-        if let Some(attempt) = draft.status.attempts.last_mut() {
-            attempt.exit_code = policy::exit_code(loss.pod, &ending.words);
-            attempt.error.clone_from(&ending.words.error);
-        }
+        ending::close(draft, ending);
         ending::fail(draft, end.reason, &format!("{}; {}", ending.message, end.why));
         return;
     }
@@ -131,12 +127,9 @@ fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, l
         &message,
         format!("{number}/{name}/{count}"),
     );
-    draft.status.backoff_until = (!delay.is_zero()).then(|| whole_seconds(backoff::until(draft.now, delay)));
+    ending::hold_off(draft, delay);
     draft.condition(condition::RESTARTING, true, ending.cause.as_str(), &message);
     draft.message(message);
-    if let Some(until) = draft.status.backoff_until.clone() {
-        draft.wake(until.0);
-    }
     // The next look removes the pod: by then this is written.
     draft.delete_pods(loss.pod);
 }
