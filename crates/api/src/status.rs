@@ -368,6 +368,9 @@ impl Cause {
 pub struct Attempt {
     /// 1 for the first; its pods carry it as a label.
     pub number: i32,
+    /// How many pods of each role it has: `workers=4`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world: Option<String>,
     /// When its pods were started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
@@ -437,9 +440,10 @@ impl AttemptSeconds {
 }
 
 impl Attempt {
-    pub fn begun(number: i32, at: Time) -> Self {
+    pub fn begun(number: i32, world: String, at: Time) -> Self {
         Self {
             number,
+            world: Some(world),
             start_time: Some(at),
             created_time: None,
             running_time: None,

@@ -4,11 +4,12 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use trainyard_plan::{TargetKind, Vanished};
+use trainyard_api::TrainingJob;
+use trainyard_plan::{Target, TargetKind, Vanished};
 
 use crate::cache::{Job, JobKey};
 use crate::core::Core;
-use crate::execute::relabel;
+use crate::execute::{is_labelled, relabel};
 use crate::look::Eyes;
 use crate::memory::{Echo, LostPod};
 use crate::moment::Moment;
@@ -33,6 +34,14 @@ impl Core {
             memory.lost.push(pod);
         }
     }
+}
+
+/// What is left of a pod that is no longer seen.
+enum Left {
+    Nothing,
+    /// It will be seen again.
+    Seen(Echo),
+    Going,
 }
 
 impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
@@ -65,6 +74,62 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             }
         }
         again
+    }
+
+    /// Makes sure that these pods of an attempt that has ended are gone: not only out of sight. One that has lost its label gets it back
+    /// and is then removed like any other; one that the watch never told of is removed here. Says when to ask again, if one is left.
+    pub(crate) async fn make_way(&self, key: &JobKey, job: &TrainingJob, pods: &[String]) -> Option<Instant> {
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        let left = join_all(pods.iter().map(|name| self.remove_unseen(key, uid, name))).await;
+        let now = (self.clock)().instant;
+        let mut core = self.core();
+        let memory = core.remember(key);
+        let mut again = None;
+        for (name, left) in pods.iter().zip(left) {
+            match left {
+                Ok(Left::Nothing) => {}
+                Ok(Left::Seen(echo)) => {
+                    memory.expect(vec![echo], now);
+                    again = Some(now);
+                }
+                Ok(Left::Going) => again = again.or(Some(now + ASK_AGAIN)),
+                Err(refusal) => {
+                    tracing::warn!(job = %key, pod = %name, "is it gone? {refusal}; asking again");
+                    again = again.or(Some(now + ASK_AGAIN));
+                }
+            }
+        }
+        again
+    }
+
+    async fn remove_unseen(&self, key: &JobKey, job: &str, name: &str) -> Result<Left, Refusal> {
+        let reference = key.reference(job.to_owned());
+        let metadata = match self.port.metadata(&reference, TargetKind::Pod, name).await {
+            Ok(metadata) => metadata,
+            Err(Refusal::NotFound) => return Ok(Left::Nothing),
+            Err(refusal) => return Err(refusal),
+        };
+        if controller(&metadata).as_deref() != Some(job) {
+            return Ok(Left::Nothing);
+        }
+        if !is_labelled(&metadata, &key.name) {
+            tracing::warn!(job = %key, pod = %name, "its label was removed; putting it back");
+            return match relabel(self.port, &reference, TargetKind::Pod, name, &metadata).await {
+                Ok(echo) => Ok(Left::Seen(echo)),
+                Err(Refusal::NotFound) => Ok(Left::Going),
+                Err(refusal) => Err(refusal),
+            };
+        }
+        if metadata.deletion_timestamp.is_none() {
+            tracing::warn!(job = %key, pod = %name, "it was never seen; removing it");
+            let uid = metadata.uid.unwrap_or_default();
+            let target = Target { kind: TargetKind::Pod, name: name.to_owned(), uid };
+            match self.port.delete(&reference, &target, None).await {
+                Ok(()) | Err(Refusal::NotFound | Refusal::Conflict) => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        Ok(Left::Going)
     }
 
     /// Nothing, if the pod is gone; else what will be seen of it again. One that is going is there until it has gone.

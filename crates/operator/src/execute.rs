@@ -97,6 +97,12 @@ pub async fn record(port: &impl Port, events: Vec<NewEvent>) {
     join_all(events.into_iter().map(record)).await;
 }
 
+/// Whether it has the labels by which an object of this job is seen.
+pub(crate) fn is_labelled(metadata: &ObjectMeta, job: &str) -> bool {
+    let label = |name: &str| metadata.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
+    label(names::MANAGED_BY_LABEL) == Some(names::MANAGED_BY) && label(names::JOB_LABEL) == Some(job)
+}
+
 /// Puts the labels back by which an object of ours is seen.
 pub(crate) async fn relabel(
     port: &impl Port,

@@ -118,6 +118,10 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
         if is_new {
             tracing::info!(namespace = %key.namespace, trainingjob = %key.name, "Creating TrainingJob: {key}");
         }
+        if let Some(at) = self.make_way(key, &snapshot.job, &plan.gone).await {
+            look.wake(at);
+            return look;
+        }
         let mut outcome = execute(self.port, &snapshot.job, &plan, reports, now.wall).await;
         look.events = std::mem::take(&mut outcome.events);
         if is_new {

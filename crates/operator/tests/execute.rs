@@ -95,6 +95,7 @@ fn decision() -> Plan {
     Plan {
         status: TrainingJobStatus { state: Some(State::Restarting), ..Default::default() },
         write: StatusWrite::BeforeSteps,
+        gone: Vec::new(),
         stages: vec![vec![Step::Delete {
             target: Target { kind: TargetKind::Pod, name: "bert-workers-0".into(), uid: "p".into() },
             grace: None,

@@ -16,6 +16,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) now: Timestamp,
     pub(crate) status: TrainingJobStatus,
+    /// Pods that must be gone before anything of this is done.
+    pub(crate) gone: Vec<String>,
     pub(crate) stages: Vec<Vec<Step>>,
     pub(crate) chores: Vec<Step>,
     notices: Vec<Notice>,
@@ -30,6 +32,7 @@ impl<'a> Draft<'a> {
             settings,
             now,
             status: snapshot.job.status.clone().unwrap_or_default(),
+            gone: Vec::new(),
             stages: Vec::new(),
             chores: Vec::new(),
             notices: Vec::new(),
@@ -128,10 +131,10 @@ impl<'a> Draft<'a> {
         self.status.attempts.last_mut().filter(|attempt| attempt.is_open())
     }
 
-    pub(crate) fn begin_attempt(&mut self, number: i32) {
+    pub(crate) fn begin_attempt(&mut self, number: i32, world: String) {
         let time = self.time();
         self.status.backoff_until = None;
-        self.status.attempts.push(Attempt::begun(number, time));
+        self.status.attempts.push(Attempt::begun(number, world, time));
         let surplus = self.status.attempts.len().saturating_sub(ATTEMPTS_KEPT);
         self.status.attempts.drain(..surplus);
     }
@@ -195,6 +198,7 @@ impl<'a> Draft<'a> {
         Plan {
             status: self.status,
             write,
+            gone: self.gone,
             stages: self.stages,
             chores: self.chores,
             notices: self.notices,

@@ -12,6 +12,9 @@ pub struct Plan {
     pub status: TrainingJobStatus,
     /// When that status is written.
     pub write: StatusWrite,
+    /// Pods of the attempt before that must be gone, in truth and not only out of sight, before anything of this is done: only
+    /// then may the next attempt begin.
+    pub gone: Vec<String>,
     /// Stages in order; the steps of a stage do not depend on each other. A stage that was refused ends the plan.
     pub stages: Vec<Vec<Step>>,
     /// Steps that nothing waits for: they go with the report and may be put off together with it.

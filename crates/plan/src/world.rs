@@ -144,6 +144,15 @@ impl Member<'_, '_> {
     }
 }
 
+/// The names of the pods of a world of this shape. Of what is no shape (somebody edited it), there are none.
+pub(crate) fn pods_of_shape<'s>(job: &'s str, shape: &'s str) -> impl Iterator<Item = String> + 's {
+    let roles = shape.split(',').filter_map(|part| {
+        let (role, replicas) = part.split_once('=')?;
+        Some((role, count(replicas.parse().ok()?)))
+    });
+    roles.flat_map(move |(role, replicas)| (0..replicas).map(move |index| names::pod(job, role, index)))
+}
+
 /// Bounds are checked by validation; an absurd number from an unchecked object must not wrap.
 fn count(replicas: i32) -> u32 {
     u32::try_from(replicas.clamp(0, names::REPLICAS_MAX)).unwrap_or(0)

@@ -15,9 +15,6 @@ use crate::world::{Make, World};
 /// The job that everything happens to.
 const NAME: &str = "bert";
 
-/// So many seconds the operator waits for the echo of its own writes.
-const PATIENCE: u64 = 30;
-
 /// Tells the history of this seed. Panics when a rule is broken.
 pub fn tell(seed: u64, make: Make, traced: bool) -> World {
     begin_to_end(History { rng: Rng::with_seed(seed), world: World::new(make, traced), ordinary: false })
@@ -130,15 +127,6 @@ impl History {
             28..48 => self.world.settle(),
             48..56 => {
                 let seconds = self.rng.u64(1..90);
-                if seconds >= PATIENCE {
-                    // A watch that lost an event is listed again within that time.
-                    for operator in &mut self.world.operators {
-                        for kind in Watched::ALL {
-                            operator.relist(kind);
-                        }
-                    }
-                    self.world.settle();
-                }
                 self.world.tell(|| format!("{seconds} s pass"));
                 self.world.skip(Duration::from_secs(seconds));
             }
@@ -248,6 +236,7 @@ impl History {
                 let name = format!("{NAME}-config");
                 self.world.change(TargetKind::ConfigMap, &name, |map| map["data"] = json!({"edited": "yes"}));
             }
+            72..78 => self.take_label(),
             78..86 => {
                 let quota = self.rng.bool().then(|| self.rng.usize(0..4));
                 self.world.set_quota(quota);
@@ -260,6 +249,16 @@ impl History {
             }
             _ => self.world.delete_job(NAME),
         }
+    }
+
+    /// Takes the label away by which a pod is seen.
+    fn take_label(&mut self) {
+        let Some(pod) = self.some_pod() else { return };
+        self.world.change(TargetKind::Pod, &pod, |pod| {
+            if let Some(labels) = pod["metadata"]["labels"].as_object_mut() {
+                labels.remove(names::MANAGED_BY_LABEL);
+            }
+        });
     }
 
     fn operators(&mut self) {

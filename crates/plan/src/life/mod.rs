@@ -89,6 +89,7 @@ fn idle(snapshot: &Snapshot) -> Plan {
     Plan {
         status: snapshot.job.status.clone().unwrap_or_default(),
         write: StatusWrite::Not,
+        gone: Vec::new(),
         stages: Vec::new(),
         chores: Vec::new(),
         notices: Vec::new(),

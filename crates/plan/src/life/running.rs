@@ -1,5 +1,7 @@
 //! A job that should run: judge its current attempt, and take the next step of it.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use trainyard_api::{Attempt, Cause, RestartScope, RoleOrder, State, condition, names};
@@ -12,7 +14,7 @@ use crate::inputs;
 use crate::plan::{NewObject, Restore, Step, Target};
 use crate::snapshot::{ObjectView, Obstacle, ObstacleKind, PodView};
 use crate::text;
-use crate::world::{Member, World};
+use crate::world::{self, Member, World};
 
 /// Why a job waits that a quota holds back.
 const QUOTA: &str = "QuotaExceeded";
@@ -29,7 +31,7 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
     let (gang, older): (Vec<&PodView>, Vec<&PodView>) =
         snapshot.own_pods().partition(|pod| pod.attempt == Some(number) && !ended);
     let gang: Gang<'_> = gang.into_iter().map(|pod| (pod.name.as_str(), pod)).collect();
-    recover_record(draft, number, &gang);
+    recover_record(draft, &world, number, &gang);
     if snapshot.own_pods().next().is_none() {
         note_torn_down(draft);
     }
@@ -91,13 +93,15 @@ fn current_attempt(draft: &Draft<'_>) -> i32 {
 }
 
 /// Pods exist for an attempt that the status does not know: it was removed, or this process crashed before writing.
-fn recover_record(draft: &mut Draft<'_>, number: i32, gang: &Gang<'_>) {
+fn recover_record(draft: &mut Draft<'_>, world: &World<'_>, number: i32, gang: &Gang<'_>) {
     let known = draft.status.attempts.last().is_some_and(|attempt| attempt.number >= number);
     if gang.is_empty() || known {
         return;
     }
     draft.end_attempt(Cause::Unknown, None, "the record of how this attempt ended was lost");
-    begin(draft, number);
+    // The job may have been rescaled since.
+    let shape = gang.values().find_map(|pod| pod.shape.as_deref().map(str::to_owned));
+    begin(draft, shape.unwrap_or_else(|| world.shape()), number);
 }
 
 /// All pods of the attempt are there, for the first time. That is noted before they are judged: pods may be quick.
@@ -147,10 +151,10 @@ fn note_torn_down(draft: &mut Draft<'_>) {
     }
 }
 
-fn begin(draft: &mut Draft<'_>, number: i32) {
+fn begin(draft: &mut Draft<'_>, world: String, number: i32) {
     let time = draft.time();
     note_torn_down(draft);
-    draft.begin_attempt(number);
+    draft.begin_attempt(number, world);
     let resumes = draft.snapshot.job.spec.resumes();
     if !resumes {
         // What an earlier attempt saved is not where this one is.
@@ -384,9 +388,19 @@ fn staff(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, number: i32,
         return;
     }
     if draft.open_attempt().is_none() {
-        begin(draft, number);
+        draft.gone = pods_before(draft, world);
+        begin(draft, world.shape(), number);
     }
     create(draft, world, &missing, number, inputs);
+}
+
+/// The pods of the attempt that ended last. None of them is seen any more, but one may only have lost its label, or never have been
+/// told of: in that case, two attempts would work on the same checkpoints.
+fn pods_before(draft: &Draft<'_>, world: &World<'_>) -> Vec<String> {
+    let Some(last) = draft.status.attempts.last() else { return Vec::new() };
+    let now: BTreeSet<String> = world.members().map(|member| member.pod_name(world.job)).collect();
+    let before = last.world.as_deref().into_iter().flat_map(|shape| world::pods_of_shape(world.job, shape));
+    now.into_iter().chain(before).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// Creates pods of the open attempt.
