@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 /// Name of the agent's container.
 pub const AGENT_CONTAINER: &str = "trainyard-agent";
 
+/// Name of the container that fetches the checkpoint which a worker goes on from, before its program starts.
+pub const FETCH_CONTAINER: &str = "trainyard-fetch";
+
 /// The file by which the agent says that the program may start.
 pub const AGENT_READY_FILE: &str = "/run/trainyard/ready";
 
@@ -43,7 +46,10 @@ pub struct AgentReport {
     /// start afresh), but was told something else.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resume_differs: bool,
-    /// A checkpoint is being written right now.
+    /// The storage could not be read: that there is no `checkpoint` says nothing about what is there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unread: bool,
+    /// A checkpoint is being written right now, or copied to where it is kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub writing: bool,
     /// What is wrong with the storage, and what to do about it. Training goes on.

@@ -32,8 +32,8 @@ pub use spec::{
     TrainingJobSpec,
 };
 pub use status::{
-    AllocatedResources, Attempt, AttemptSeconds, Cause, CheckpointDefaults, Effective, Phase, Restarts,
-    State, TrainingJobStatus, WorkerCounts, WorkerStatus, condition,
+    AllocatedResources, Attempt, AttemptSeconds, Cause, CheckpointDefaults, DisruptionBudget, Effective,
+    Phase, Restarts, State, TrainingJobStatus, WorkerCounts, WorkerStatus, condition,
 };
 pub use template::{Training, template_problems};
 pub use validate::validate;

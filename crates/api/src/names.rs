@@ -53,6 +53,11 @@ pub fn pod(job: &str, role: &str, index: u32) -> String {
     format!("{job}-{role}-{index}")
 }
 
+/// Where a job keeps its checkpoints in a bucket. Two jobs never share a place, and a job that is created again finds its own.
+pub fn place_in_bucket(url: &str, namespace: &str, job: &str) -> String {
+    format!("{}/{namespace}/{job}", url.trim_end_matches('/'))
+}
+
 pub fn service(job: &str) -> String {
     format!("{job}-workers")
 }
@@ -63,6 +68,11 @@ pub fn config_map(job: &str) -> String {
 
 pub fn claim(job: &str) -> String {
     format!("{job}-checkpoints")
+}
+
+/// The PodDisruptionBudget over all pods of a job.
+pub fn budget(job: &str) -> String {
+    job.to_owned()
 }
 
 /// A DNS label that starts with a letter, as a service's name must.

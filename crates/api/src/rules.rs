@@ -46,11 +46,25 @@ pub(crate) const RESERVED_ROLE: &str = "workers is the role that numWorkers make
 pub(crate) const DATA_MOUNT: &str = "dataMountPath needs dataVolume: give the claim to mount there";
 pub(crate) const OTHERS_CLAIM: &str = "claimName names a claim that exists already; size, storageClass and accessMode are for one \
      that is made: remove them, or claimName";
-pub(crate) const DOTS: &str = "path must stay inside the claim: remove '..'";
+pub(crate) const DOTS: &str = "path must stay inside the claim or the bucket: remove '..'";
+pub(crate) const S3_PATH: &str = "type s3 needs the bucket in path: write s3://bucket/prefix";
+pub(crate) const GCS_PATH: &str = "type gcs needs the bucket in path: write gs://bucket/prefix";
+pub(crate) const PVC_PATH: &str = "path names a bucket, and the storage is a claim: give type: s3 or type: gcs with it, or a \
+     directory inside the claim";
+pub(crate) const NO_CLAIM: &str =
+    "size, storageClass, claimName and accessMode are for a claim, and this is a bucket: remove them";
+pub(crate) const BUCKET_STAYS: &str = "deleteOnCompletion removes a claim; what is in a bucket stays: leave it out, and empty the \
+     bucket yourself or by a lifecycle rule";
 
 pub(crate) const EMPTY_RULE: &str = "a rule must say what it matches: give exitCodes, reasons or logPattern";
 pub(crate) const RESUME_ARG: &str =
     "must have {path} in it, which stands for the checkpoint: --resume={path}";
+
+pub(crate) const HOLDS_NOTHING: &str =
+    "holdEvictions needs checkpoints, but checkpoint.enabled is false: remove one of the two";
+
+/// A bucket and a prefix, behind the scheme. No part of the prefix is empty or made of dots, which no bucket could keep.
+pub(crate) const BUCKET: &str = r"[A-Za-z0-9][A-Za-z0-9._-]*(/[^/ \t\r\n]*[^/. \t\r\n][^/ \t\r\n]*)*/?$";
 
 pub(crate) fn name_message() -> String {
     format!(
@@ -98,10 +112,27 @@ pub(crate) fn attach(root: &mut JSONSchemaProps) {
     let Some(spec) = property(root, "spec") else { return };
     spec.x_kubernetes_validations = Some(spec_rules());
     if let Some(checkpoint) = property(spec, "checkpoint") {
-        checkpoint.x_kubernetes_validations = Some(vec![ValidationRule {
-            field_path: Some(".resumeArg".into()),
-            ..rule("!has(self.resumeArg) || self.resumeArg.contains('{path}')", RESUME_ARG)
-        }]);
+        checkpoint.x_kubernetes_validations = Some(vec![
+            ValidationRule {
+                field_path: Some(".resumeArg".into()),
+                ..rule("!has(self.resumeArg) || self.resumeArg.contains('{path}')", RESUME_ARG)
+            },
+            ValidationRule {
+                field_path: Some(".holdEvictions".into()),
+                ..rule(
+                    "!has(self.holdEvictions) || !self.holdEvictions || !has(self.enabled) || self.enabled",
+                    HOLDS_NOTHING,
+                )
+            },
+            ValidationRule {
+                field_path: Some(".deleteOnCompletion".into()),
+                ..rule(
+                    "!(has(self.deleteOnCompletion) && self.deleteOnCompletion && has(self.storage) && \
+                     has(self.storage.type) && self.storage.type != 'pvc')",
+                    BUCKET_STAYS,
+                )
+            },
+        ]);
     }
     let rules = property(spec, "failurePolicy").and_then(|policy| property(policy, "rules"));
     if let Some(JSONSchemaPropsOrArray::Schema(one)) = rules.and_then(|rules| rules.items.as_mut()) {
@@ -119,8 +150,33 @@ pub(crate) fn attach(root: &mut JSONSchemaProps) {
                 field_path: Some(".path".into()),
                 ..rule("!has(self.path) || !self.path.contains('..')", DOTS)
             },
+            needs_bucket("s3", "s3://", S3_PATH),
+            needs_bucket("gcs", "gs://", GCS_PATH),
+            ValidationRule {
+                field_path: Some(".path".into()),
+                ..rule(
+                    "(has(self.type) && self.type != 'pvc') || !has(self.path) || !self.path.contains('://')",
+                    PVC_PATH,
+                )
+            },
+            rule(
+                "!(has(self.type) && self.type != 'pvc') || \
+                 !(has(self.size) || has(self.storageClass) || has(self.claimName) || has(self.accessMode))",
+                NO_CLAIM,
+            ),
         ]);
     }
+}
+
+/// A storage of this type is the bucket that its path names. The rule has no field: the path may be missing.
+fn needs_bucket(kind: &str, scheme: &str, message: &str) -> ValidationRule {
+    // In CEL, a raw string keeps its backslashes.
+    rule(
+        &format!(
+            "!has(self.type) || self.type != '{kind}' || (has(self.path) && self.path.matches(r'^{scheme}{BUCKET}'))"
+        ),
+        message,
+    )
 }
 
 fn spec_rules() -> Vec<ValidationRule> {

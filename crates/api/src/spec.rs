@@ -278,9 +278,14 @@ pub struct Checkpoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<CheckpointStorage>,
     /// True removes the claim {job}-checkpoints when the job is deleted, never before. Default: false, so the
-    /// checkpoints outlive the job, and a job of the same name finds them again.
+    /// checkpoints outlive the job, and a job of the same name finds them again. What is in a bucket always stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete_on_completion: Option<bool>,
+    /// True holds back voluntary evictions (a node being drained, an autoscaler) of all pods of the job while a
+    /// checkpoint is being written, for a quarter of an hour at most; whoever drains tries again until it is written. Needs
+    /// checkpoints. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_evictions: Option<bool>,
 }
 
 /// Where an attempt begins.
@@ -331,10 +336,12 @@ impl CheckpointLayout {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckpointStorage {
-    /// Kind of storage. Default: pvc, a persistent volume claim.
+    /// Kind of storage: pvc (default) is a persistent volume claim; s3 and gcs are buckets, to which the checkpoints of
+    /// the leading worker's directory are copied, and from which every worker gets the one that it goes on from.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<StorageType>,
-    /// Directory inside the claim. Default: its root.
+    /// Directory inside the claim (default: its root), or the bucket: s3://bucket/prefix, gs://bucket/prefix. In a bucket,
+    /// the place of a job is {path}/{namespace}/{name}.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub path: Option<String>,
@@ -360,6 +367,19 @@ pub struct CheckpointStorage {
 pub enum StorageType {
     #[default]
     Pvc,
+    S3,
+    Gcs,
+}
+
+impl StorageType {
+    /// How the URLs of its buckets begin; a claim has none.
+    pub fn scheme(self) -> Option<&'static str> {
+        match self {
+            StorageType::Pvc => None,
+            StorageType::S3 => Some("s3://"),
+            StorageType::Gcs => Some("gs://"),
+        }
+    }
 }
 
 /// Access mode of a claim.
@@ -629,12 +649,25 @@ impl TrainingJobSpec {
         self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.storage.as_ref())
     }
 
+    /// The bucket that the checkpoints are kept in, as it was written, if they are on and it is one.
+    pub fn checkpoint_bucket(&self) -> Option<&str> {
+        let storage = self.checkpoint_storage().filter(|_| self.checkpoints_on())?;
+        storage.kind.unwrap_or_default().scheme()?;
+        storage.path.as_deref()
+    }
+
     pub fn delete_checkpoints_with_job(&self) -> bool {
         self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.delete_on_completion).unwrap_or(false)
     }
 
     pub fn keep_last(&self) -> i32 {
         self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.keep_last).unwrap_or(3)
+    }
+
+    /// Whether evictions are held back while a checkpoint is being written.
+    pub fn holds_evictions(&self) -> bool {
+        let asked = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.hold_evictions);
+        self.checkpoints_on() && asked == Some(true)
     }
 
     /// Whether attempts go on from checkpoints.

@@ -97,6 +97,9 @@ pub struct TrainingJobStatus {
     /// Nodes on which this job failed again and again: its next pods go elsewhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub avoided_nodes: Vec<String>,
+    /// What the job's PodDisruptionBudget allows, if it has one or is to get one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disruption_budget: Option<Box<DisruptionBudget>>,
     /// When the next attempt may start, while the job waits after a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff_until: Option<Time>,
@@ -107,6 +110,18 @@ pub struct TrainingJobStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// What a job's PodDisruptionBudget allows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DisruptionBudget {
+    /// Pods that must stay: an eviction that would leave fewer is refused. Not there before the budget is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_available: Option<i32>,
+    /// Since when a checkpoint is being written, for a job that holds back evictions meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writing_since: Option<Time>,
 }
 
 /// Where the job is in its life.
@@ -213,8 +228,12 @@ pub struct CheckpointDefaults {
     pub directory: String,
     /// Epochs between checkpoints.
     pub frequency: i32,
-    /// The claim behind the directory.
-    pub claim_name: String,
+    /// The claim behind the directory, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_name: Option<String>,
+    /// The job's place in a bucket, if its checkpoints are kept in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 /// Workers by what they do.

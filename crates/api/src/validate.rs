@@ -10,7 +10,7 @@ use crate::policy::{RestartPolicy, RestartScope};
 use crate::problem::{FieldPath, Problem};
 use crate::quantity::{Quantity, Resources};
 use crate::rules;
-use crate::spec::{Role, RoleSuccess, TrainingJob, TrainingJobSpec};
+use crate::spec::{CheckpointStorage, Role, RoleSuccess, StorageType, TrainingJob, TrainingJobSpec};
 use crate::spelling::upper_snake;
 use crate::template::{Training, template_problems};
 
@@ -221,6 +221,14 @@ fn storage(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
     if spec.checkpoint.as_ref().and_then(|c| c.directory.as_deref()).is_some_and(|d| !d.starts_with('/')) {
         problems.error(checkpoint.key("directory"), "must be an absolute path, starting with /");
     }
+    if spec.checkpoint.as_ref().is_some_and(|c| c.hold_evictions == Some(true)) && !spec.checkpoints_on() {
+        problems.error(checkpoint.key("holdEvictions"), rules::HOLDS_NOTHING);
+    }
+    let is_bucket =
+        spec.checkpoint_storage().is_some_and(|it| it.kind.unwrap_or_default().scheme().is_some());
+    if is_bucket && spec.delete_checkpoints_with_job() {
+        problems.error(checkpoint.key("deleteOnCompletion"), rules::BUCKET_STAYS);
+    }
     let path = checkpoint.key("storage");
     if let Some(storage) = spec.checkpoint_storage() {
         if storage.claim_name.is_some()
@@ -231,11 +239,39 @@ fn storage(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
         if storage.path.as_deref().is_some_and(|path| path.contains("..")) {
             problems.error(path.key("path"), rules::DOTS);
         }
+        bucket(storage, &path, problems);
         if let Some(size) = &storage.size
             && size.millis().is_none_or(|millis| millis <= 0)
         {
             problems.error(path.key("size"), not_a_quantity(size));
         }
+    }
+}
+
+fn bucket(storage: &CheckpointStorage, path: &FieldPath, problems: &mut Problems) {
+    let kind = storage.kind.unwrap_or_default();
+    let message = match kind {
+        StorageType::Pvc if storage.path.as_deref().is_some_and(|path| path.contains("://")) => {
+            return problems.error(path.key("path"), rules::PVC_PATH);
+        }
+        StorageType::Pvc => return,
+        StorageType::S3 => rules::S3_PATH,
+        StorageType::Gcs => rules::GCS_PATH,
+    };
+    let is_bucket = |path: &str| {
+        let rest = kind.scheme().and_then(|scheme| path.strip_prefix(scheme));
+        let form = regex_lite::Regex::new(&format!("^{}", rules::BUCKET));
+        rest.is_some_and(|rest| form.is_ok_and(|form| form.is_match(rest)))
+    };
+    if !storage.path.as_deref().is_some_and(is_bucket) {
+        problems.error(path.key("path"), message);
+    }
+    if storage.size.is_some()
+        || storage.storage_class.is_some()
+        || storage.claim_name.is_some()
+        || storage.access_mode.is_some()
+    {
+        problems.error(path.clone(), rules::NO_CLAIM);
     }
 }
 

@@ -117,9 +117,9 @@ const BAD: &[(&str, By, &str)] = &[
         "spec.networking.backend: \"tcp\" is not one of nccl, gloo, mpi",
     ),
     (
-        "{image: x, checkpoint: {storage: {type: s3}}}",
+        "{image: x, checkpoint: {storage: {type: tape}}}",
         By::Schema,
-        "spec.checkpoint.storage.type: \"s3\" is not one of pvc",
+        "spec.checkpoint.storage.type: \"tape\" is not one of pvc, s3, gcs",
     ),
     (
         "{image: x, roles: [{name: a, order: First}]}",
@@ -187,6 +187,11 @@ const BAD: &[(&str, By, &str)] = &[
         By::Rule,
         "a rule must say what it matches: give exitCodes, reasons or logPattern",
     ),
+    (
+        "{image: x, checkpoint: {enabled: false, holdEvictions: true}}",
+        By::Rule,
+        "holdEvictions needs checkpoints",
+    ),
     ("{image: x, args: [a], checkpoint: {resumeArg: --resume}}", By::Rule, "must have {path} in it"),
     // What only the operator can tell.
     (
@@ -245,6 +250,78 @@ const BAD: &[(&str, By, &str)] = &[
         "claimName names a claim that exists already",
     ),
     ("{image: x, checkpoint: {storage: {path: ../other}}}", By::Rule, "path must stay inside the claim"),
+    (
+        "{image: x, checkpoint: {storage: {type: s3}}}",
+        By::Rule,
+        "type s3 needs the bucket in path: write s3://bucket/prefix",
+    ),
+    (
+        "{image: x, checkpoint: {storage: {type: s3, path: 'gs://bucket/runs'}}}",
+        By::Rule,
+        "type s3 needs the bucket in path: write s3://bucket/prefix",
+    ),
+    (
+        "{image: x, checkpoint: {storage: {type: gcs, path: 's3://bucket/runs'}}}",
+        By::Rule,
+        "type gcs needs the bucket in path: write gs://bucket/prefix",
+    ),
+    ("{image: x, checkpoint: {storage: {type: gcs}}}", By::Rule, "type gcs needs the bucket in path"),
+    ("{image: x, checkpoint: {storage: {type: s3, path: 's3://'}}}", By::Rule, "type s3 needs the bucket"),
+    (
+        "{image: x, checkpoint: {storage: {type: s3, path: 's3:///runs'}}}",
+        By::Rule,
+        "type s3 needs the bucket",
+    ),
+    (
+        "{image: x, checkpoint: {storage: {type: s3, path: 's3://a//b'}}}",
+        By::Rule,
+        "type s3 needs the bucket",
+    ),
+    (
+        "{image: x, checkpoint: {storage: {type: s3, path: 's3://a/./b'}}}",
+        By::Rule,
+        "type s3 needs the bucket",
+    ),
+    (
+        "{image: x, checkpoint: {storage: {type: s3, path: 's3://a/b c'}}}",
+        By::Rule,
+        "type s3 needs the bucket",
+    ),
+    (
+        "{image: x, checkpoint: {storage: {path: 's3://bucket/runs'}}}",
+        By::Rule,
+        "path names a bucket, and the storage is a claim: give type: s3 or type: gcs with it",
+    ),
+    (
+        "{image: x, checkpoint: {storage: {type: pvc, path: 'gs://bucket/runs'}}}",
+        By::Rule,
+        "path names a bucket, and the storage is a claim",
+    ),
+    (
+        "{image: x, checkpoint: {storage: {type: s3, path: 's3://bucket', size: 1Gi}}}",
+        By::Rule,
+        "size, storageClass, claimName and accessMode are for a claim, and this is a bucket: remove them",
+    ),
+    (
+        "{image: x, checkpoint: {storage: {type: gcs, path: 'gs://bucket', claimName: c}}}",
+        By::Rule,
+        "are for a claim, and this is a bucket",
+    ),
+    (
+        "{image: x, checkpoint: {storage: {type: s3, path: 's3://bucket', accessMode: ReadWriteMany}}}",
+        By::Rule,
+        "are for a claim, and this is a bucket",
+    ),
+    (
+        "{image: x, checkpoint: {storage: {type: s3, path: 's3://bucket', storageClass: fast}}}",
+        By::Rule,
+        "are for a claim, and this is a bucket",
+    ),
+    (
+        "{image: x, checkpoint: {deleteOnCompletion: true, storage: {type: s3, path: 's3://bucket'}}}",
+        By::Rule,
+        "deleteOnCompletion removes a claim; what is in a bucket stays",
+    ),
     (
         "{metadata: {name: a123456789-123456789-123456789-123456789-123456789x}, spec: {image: x}}",
         By::Rule,
@@ -443,6 +520,9 @@ const GOOD: &[&str] = &[
     "{image: x, hyperparameters: {lr: 0.001, optimizer: adam, momentum: 0.9, epochs: 10, bf16: true}}",
     "{image: x, gpusPerWorker: 1, resources: {requests: {cpu: 500m, nvidia.com/gpu: 1}, limits: {cpu: 2, memory: 16Gi, nvidia.com/gpu: '1'}}}",
     "{image: x, checkpoint: {storage: {claimName: mine, path: a/b}}}",
+    "{image: x, checkpoint: {storage: {type: s3, path: 's3://bucket'}}}",
+    "{image: x, checkpoint: {storage: {type: s3, path: 's3://my-bucket.eu/runs/2026/'}}}",
+    "{image: x, checkpoint: {deleteOnCompletion: false, storage: {type: gcs, path: 'gs://bucket/a=b/v1.2'}}}",
     "{image: x, checkpoint: {enabled: false, storage: {size: 10Gi, storageClass: fast, accessMode: ReadWriteOnce}}}",
     "{image: x, dataVolume: {claimName: d, readOnly: true}, dataMountPath: /in}",
     "{image: x, template: {metadata: {labels: {team: a}}, spec: {nodeSelector: {gpu: a100}, tolerations: [{operator: Exists}]}}}",
@@ -516,6 +596,10 @@ fn rules_and_validate_agree() {
         "{checkpoint: {storage: {claimName: c}}}",
         "{checkpoint: {storage: {claimName: c, accessMode: ReadWriteMany, path: a..b}}}",
         "{checkpoint: {storage: {size: 1Gi, path: a/../b}}}",
+        "{checkpoint: {storage: {type: s3, path: 's3://b/../a', claimName: c, size: 1Gi}}}",
+        "{checkpoint: {deleteOnCompletion: true, storage: {type: gcs, path: 'gs://b/a/...'}}}",
+        "{checkpoint: {deleteOnCompletion: true, storage: {type: pvc, path: 'gs://b'}}}",
+        "{checkpoint: {storage: {type: s3, path: a/b}}}",
     ];
     let data = [
         "{}",
@@ -613,6 +697,11 @@ const CHANGES: &[(&str, &str, Option<&str>)] = &[
         Some("checkpoint.storage is immutable"),
     ),
     ("{image: x, checkpoint: {storage: {size: 1Gi}}}", "{image: x}", Some("checkpoint.storage is immutable")),
+    (
+        "{image: x, checkpoint: {storage: {type: s3, path: 's3://a/b'}}}",
+        "{image: x, checkpoint: {storage: {type: s3, path: 's3://a/c'}}}",
+        Some("checkpoint.storage is immutable"),
+    ),
     (
         "{image: x, checkpoint: {frequency: 1, storage: {size: 1Gi}}}",
         "{image: x, checkpoint: {frequency: 9, storage: {size: 1Gi}}}",

@@ -294,6 +294,42 @@ fn an_agent_beside_rank_0_and_a_checkpoint_to_go_on_from() {
 }
 
 #[test]
+fn a_bucket_and_a_checkpoint_in_it_to_go_on_from() {
+    let mut cluster = spec(
+        "image: my/trainer:1
+args: [train]
+numWorkers: 2
+env:
+- {name: AWS_REGION, value: eu-west-1}
+- {name: AWS_SECRET_ACCESS_KEY, valueFrom: {secretKeyRef: {name: s3, key: secret}}}
+- {name: WANDB_MODE, value: offline}
+envFrom: [{secretRef: {name: keys}}]
+roles: [{name: eval}]
+checkpoint: {directory: /ckpt, resumeArg: '--resume={path}', storage: {type: s3, path: 's3://models/runs/'}}
+template:
+  spec:
+    serviceAccountName: trainer
+    volumes: [{name: ca, configMap: {name: ca}}]
+    containers: [{name: training-worker, volumeMounts: [{name: ca, mountPath: /etc/ca}]}]
+",
+    )
+    .submitted();
+    cluster.settings.agent_image = Some("trainyard:1".into());
+    let mut job = cluster.snapshot().job.as_ref().clone();
+    job.status = Some(trainyard_api::TrainingJobStatus {
+        checkpoint: Some(trainyard_api::CheckpointStatus {
+            path: "s3://models/runs/ml/bert/epoch-3.pt".into(),
+            epoch: Some(3),
+            ..Default::default()
+        }),
+        ..Default::default()
+    });
+    let mut resumed = Cluster::with_job(job);
+    resumed.settings = cluster.settings.clone();
+    golden("bucket-and-resume", resumed);
+}
+
+#[test]
 fn the_users_variables_win_except_over_ranks_and_addresses() {
     golden(
         "user-env",

@@ -71,9 +71,10 @@ pub(crate) fn as_json(job: &TrainingJob, interrupted: bool, state_dir: &Path) ->
     })
 }
 
-/// The directory in which the job's checkpoints are on this machine.
+/// Where the job's checkpoints are: a directory on this machine, or a bucket.
 fn checkpoints(job: &TrainingJob, state_dir: &Path) -> Option<String> {
-    let claim = job.status.as_ref()?.effective.as_ref()?.checkpoint.as_ref()?.claim_name.clone();
+    let checkpoint = job.status.as_ref()?.effective.as_ref()?.checkpoint.as_ref()?;
+    let Some(claim) = checkpoint.claim_name.clone() else { return checkpoint.url.clone() };
     let namespace = job.metadata.namespace.as_deref().unwrap_or("default");
     let directory = trainyard_node::claim_directory(&state_dir.join("node"), namespace, &claim);
     let here = std::env::current_dir().unwrap_or_default();

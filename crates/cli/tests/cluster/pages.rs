@@ -149,7 +149,7 @@ async fn the_guide() {
     assert_eq!(status.total_epochs, Some(10));
     let effective = status.effective.unwrap();
     assert_eq!((effective.image.as_str(), effective.gpus_per_worker), ("training-image:resnet50", 1));
-    assert_eq!(effective.checkpoint.unwrap().claim_name, "test-job-checkpoints");
+    assert_eq!(effective.checkpoint.unwrap().claim_name.as_deref(), Some("test-job-checkpoints"));
     assert!(yard.log().contains("Creating TrainingJob: default/test-job"));
     let all = yard.kubectl(&["get", "pods,svc,cm,pvc", "-l", "trainingjob=test-job", "-o", "name"]).await;
     let mut all: Vec<&str> = all.lines().collect();

@@ -6,8 +6,8 @@ use serde_json::Value;
 use trainyard_api::spelling::{upper, upper_snake};
 use trainyard_api::{TrainingJob, names};
 
-use super::master_port;
 use super::pod::Order;
+use super::{master_port, path_in_pods};
 use crate::frameworks;
 use crate::world::{Member, World};
 
@@ -73,7 +73,8 @@ pub(super) fn all(order: &Order<'_>, member: &Member<'_, '_>) -> Vec<EnvVar> {
     if spec.checkpoints_on() {
         env.push(value("CHECKPOINT_DIR", spec.checkpoint_directory()));
         env.push(value("CHECKPOINT_FREQUENCY", spec.checkpoint_frequency()));
-        env.extend(order.resume.map(|checkpoint| value("RESUME_FROM_CHECKPOINT", &checkpoint.path)));
+        let resume = order.resume.map(|checkpoint| path_in_pods(job, checkpoint));
+        env.extend(resume.map(|path| value("RESUME_FROM_CHECKPOINT", path)));
     }
     if let Some(interface) = spec.networking.as_ref().and_then(|networking| networking.interface.as_ref()) {
         env.push(value("NCCL_SOCKET_IFNAME", interface));

@@ -15,7 +15,8 @@ use trainyard_api::{TrainingJob, names};
 
 pub(crate) use env::{Place, value};
 pub(crate) use objects::{
-    claim, claim_name, config_map, makes_claim, restore_config_map, restore_service, service,
+    budget, claim, claim_name, config_map, makes_claim, path_in_pods, place_in_bucket, restore_config_map,
+    restore_service, service,
 };
 pub(crate) use pod::{Order, image};
 

@@ -6,24 +6,31 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolumeClaim, PersistentVolumeClaimSpec, Service, ServicePort, ServiceSpec,
     VolumeResourceRequirements,
 };
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
-use trainyard_api::{ClaimAccessMode, TrainingJob, hash, names};
+use trainyard_api::{CheckpointStatus, ClaimAccessMode, TrainingJob, hash, names};
 
 use super::{master_port, metadata};
 use crate::world::World;
 
+/// Labels that select all pods of a job.
+fn all_pods(job: &str) -> BTreeMap<String, String> {
+    let labels = [(names::APP_LABEL, names::APP), (names::JOB_LABEL, job)];
+    labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
 /// The headless service that gives every pod of the job its DNS name, also before it is ready.
 pub(crate) fn service(job: &TrainingJob) -> Service {
     let name = job.metadata.name.as_deref().unwrap_or_default();
-    let selector = [(names::APP_LABEL, names::APP), (names::JOB_LABEL, name)];
     Service {
         metadata: metadata(job, names::service(name), "workers"),
         spec: Some(ServiceSpec {
             cluster_ip: Some("None".to_owned()),
             publish_not_ready_addresses: Some(true),
-            selector: Some(selector.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect()),
+            selector: Some(all_pods(name)),
             ports: Some(vec![ServicePort {
                 name: Some("master".to_owned()),
                 port: master_port(job),
@@ -94,9 +101,52 @@ pub(crate) fn restore_config_map(wanted: &ConfigMap, seen: u64) -> Option<Value>
     (config_map_fingerprint(data) != seen).then(|| json!([{"op": "add", "path": "/data", "value": data}]))
 }
 
-/// The claim behind the checkpoint directory: the user's, or one that we make.
+/// The budget that evictions of this job's pods have to keep to.
+///
+/// With a number of pods that must stay, and not of those that may be missing: to know the latter, Kubernetes asks for the scale of
+/// the job, which counts neither other roles nor workers that are done.
+pub(crate) fn budget(job: &TrainingJob, min_available: i32, holds: bool) -> PodDisruptionBudget {
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    // A pod that is not ready may always be evicted: it must not keep a node from being drained. But a program that saves may not
+    // have the time to answer a probe.
+    let unready = if holds { "IfHealthyBudget" } else { "AlwaysAllow" };
+    PodDisruptionBudget {
+        metadata: metadata(job, names::budget(name), "budget"),
+        spec: Some(PodDisruptionBudgetSpec {
+            min_available: Some(IntOrString::Int(min_available)),
+            selector: Some(LabelSelector { match_labels: Some(all_pods(name)), ..Default::default() }),
+            unhealthy_pod_eviction_policy: Some(unready.to_owned()),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// Where the job keeps its checkpoints in a bucket, if it does.
+pub(crate) fn place_in_bucket(job: &TrainingJob) -> Option<String> {
+    let url = job.spec.checkpoint_bucket()?;
+    let (namespace, name) = (job.metadata.namespace.as_deref(), job.metadata.name.as_deref());
+    Some(names::place_in_bucket(url, namespace.unwrap_or_default(), name.unwrap_or_default()))
+}
+
+/// Where the pods find a checkpoint: one that is kept in a bucket has been fetched to their directory.
+pub(crate) fn path_in_pods(job: &TrainingJob, checkpoint: &CheckpointStatus) -> String {
+    let path = &checkpoint.path;
+    let inside = place_in_bucket(job).and_then(|place| path.strip_prefix(&place).map(str::to_owned));
+    match inside.as_deref().map(|inside| (inside, inside.trim_start_matches('/'))) {
+        Some((inside, name)) if inside != name => {
+            format!("{}/{name}", job.spec.checkpoint_directory().trim_end_matches('/'))
+        }
+        _ => path.clone(),
+    }
+}
+
+/// The claim behind the checkpoint directory: the user's, or one that we make. A bucket needs none.
 pub(crate) fn claim_name(job: &TrainingJob) -> Option<String> {
     let spec = &job.spec;
+    if spec.checkpoint_bucket().is_some() {
+        return None;
+    }
     let given = spec.checkpoint_storage().and_then(|storage| storage.claim_name.clone());
     spec.checkpoints_on()
         .then(|| given.unwrap_or_else(|| names::claim(job.metadata.name.as_deref().unwrap_or_default())))
@@ -105,7 +155,7 @@ pub(crate) fn claim_name(job: &TrainingJob) -> Option<String> {
 /// Whether the job keeps its checkpoints on a claim of its own.
 pub(crate) fn makes_claim(job: &TrainingJob) -> bool {
     let given = job.spec.checkpoint_storage().is_some_and(|storage| storage.claim_name.is_some());
-    job.spec.checkpoints_on() && !given
+    job.spec.checkpoints_on() && !given && job.spec.checkpoint_bucket().is_none()
 }
 
 /// The claim to make, if it is ours to make. It has no owner: it outlives the job.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use trainyard_api::{CheckpointStatus, TrainingJob, names};
 
 use super::env::{self, Place};
-use super::{agent, claim_name, master_port, metadata, resources};
+use super::{agent, claim_name, master_port, metadata, path_in_pods, resources};
 use crate::frameworks;
 use crate::settings::Settings;
 use crate::strategic;
@@ -60,7 +60,8 @@ impl Order<'_> {
         let selector = settings.gpu_node_selector.clone();
         PodSpec {
             containers: vec![self.container(member)],
-            init_containers: self.agent(member).map(|agent| vec![agent]),
+            init_containers: self.agent(member).or_else(|| self.fetch(member)).map(|ours| vec![ours]),
+            termination_grace_period_seconds: self.grace(member),
             volumes: Some(volumes(job, self.has_agent(member))),
             affinity: self.affinity(),
             automount_service_account_token: Some(false),
@@ -167,6 +168,9 @@ impl Order<'_> {
                 env::set(variables, variable);
             }
         }
+        if job.spec.checkpoint_bucket().is_some() {
+            agent::share_credentials(spec);
+        }
     }
 }
 
@@ -233,7 +237,8 @@ fn program(
     let spec = &job.spec;
     let template = spec.checkpoint.as_ref().and_then(|checkpoint| checkpoint.resume_arg.as_ref());
     let template = template.filter(|_| member.rank.is_some());
-    let resume = template.zip(resume).map(|(template, from)| template.replace("{path}", &from.path));
+    let resume =
+        template.zip(resume).map(|(template, from)| template.replace("{path}", &path_in_pods(job, from)));
     let (command, mut args) = written(job, member);
     if let Some(resume) = resume {
         args.get_or_insert_default().push(resume);
@@ -300,6 +305,9 @@ fn volumes(job: &TrainingJob, agent: bool) -> Vec<Volume> {
         volumes.push(claim("data", data.claim_name.clone(), data.read_only.filter(|read_only| *read_only)));
     }
     volumes.extend(claim_name(job).map(|name| claim("checkpoints", name, None)));
+    if job.spec.checkpoint_bucket().is_some() {
+        volumes.push(agent::directory());
+    }
     if agent {
         volumes.push(agent::volume());
     }
@@ -325,7 +333,8 @@ fn mounts(job: &TrainingJob) -> Vec<VolumeMount> {
 }
 
 pub(super) fn checkpoint_mount(job: &TrainingJob) -> VolumeMount {
-    let path = job.spec.checkpoint_storage().and_then(|storage| storage.path.as_deref());
+    let storage = job.spec.checkpoint_storage().filter(|_| job.spec.checkpoint_bucket().is_none());
+    let path = storage.and_then(|storage| storage.path.as_deref());
     VolumeMount {
         name: "checkpoints".to_owned(),
         mount_path: job.spec.checkpoint_directory().to_owned(),

@@ -4,9 +4,10 @@ use trainyard_api::{Cause, CleanPodPolicy, Restarts, State, condition};
 
 use super::judge::Ending;
 use super::{backoff, policy, report};
-use crate::draft::{Draft, whole_seconds};
-use crate::snapshot::PodView;
+use crate::draft::{Draft, delete_pod, whole_seconds};
+use crate::snapshot::{PodView, Snapshot};
 use crate::text;
+use crate::world::World;
 
 /// The training succeeded.
 pub(super) fn complete(draft: &mut Draft<'_>) {
@@ -103,7 +104,20 @@ pub(super) fn end_attempt(draft: &mut Draft<'_>, ending: &Ending<'_>) {
     let snapshot = draft.snapshot;
     // Who is stopped on purpose gets its grace to save its work; what is left of a broken collective has nothing to save.
     let grace = ending.broken.then_some(draft.settings.survivor_grace);
-    draft.delete_pods_within(snapshot.own_pods(), grace);
+    let grace_of =
+        |pod: &PodView| grace.map(|grace| if copies(snapshot, pod) { grace.max(COPY_GRACE) } else { grace });
+    let going = snapshot.own_pods().filter(|pod| !pod.deleting);
+    draft.stage(going.map(|pod| delete_pod(pod, grace_of(pod))).collect());
+}
+
+/// What is being copied to a bucket when a collective breaks gets so many seconds to arrive.
+const COPY_GRACE: u32 = 30;
+
+/// Whether the agent of this pod copies a checkpoint, which would be lost with the pod.
+fn copies(snapshot: &Snapshot, pod: &PodView) -> bool {
+    let is_leader = pod.name == World::of(&snapshot.job).leader();
+    let says_so = snapshot.agent.as_ref().is_some_and(|agent| agent.pod == pod.uid && agent.report.writing);
+    snapshot.job.spec.checkpoint_bucket().is_some() && is_leader && (pod.lingers || says_so)
 }
 
 /// Writes down why the attempt ended.

@@ -107,6 +107,10 @@ impl<'a> Case<'_, 'a> {
     }
 
     fn has_succeeded(&self) -> bool {
+        // What was not copied is lost with the pod: a job without its result is not done.
+        if is_copying(self.snapshot, self.world, self.gang) {
+            return false;
+        }
         let succeeded = |member: Member<'_, '_>| self.member_succeeded(&member);
         let mut members = self.world.members();
         if !self.world.has_decider() {
@@ -317,6 +321,13 @@ impl<'a> Case<'_, 'a> {
         let member = members.find(|member| member.pod_name(self.world.job) == pod);
         member.map_or_else(|| format!("Pod {pod}"), |member| member.title())
     }
+}
+
+/// The leading worker is done, and its last checkpoint is on its way to the bucket.
+pub(super) fn is_copying(snapshot: &Snapshot, world: &World<'_>, gang: &Gang<'_>) -> bool {
+    let leader = gang.get(world.leader().as_str());
+    snapshot.job.spec.checkpoint_bucket().is_some()
+        && leader.is_some_and(|pod| pod.lingers && pod.phase == PodPhase::Succeeded)
 }
 
 /// Who failed first.

@@ -98,6 +98,9 @@ fn progress(draft: &mut Draft<'_>) {
 
 /// What the agent said about the checkpoints. Without news, the last word stands.
 fn checkpoints(draft: &mut Draft<'_>) {
+    if draft.settings.agent_image.is_none() && draft.snapshot.job.spec.checkpoint_bucket().is_some() {
+        return draft.condition(condition::CHECKPOINT_PROBLEM, true, "NoAgent", NO_AGENT);
+    }
     let Some(agent) = &draft.snapshot.agent else { return };
     let number = draft.status.attempts.last().filter(|last| last.is_open()).map(|last| last.number);
     let mut current = draft.snapshot.own_pods().filter(|pod| pod.attempt == number);
@@ -116,7 +119,9 @@ fn checkpoints(draft: &mut Draft<'_>) {
             draft.normal("CheckpointSaved", message, window(saved).unwrap_or_default());
         }
     }
-    if draft.status.checkpoint != report.checkpoint {
+    // What could not be read may still be there.
+    let unknown = report.unread && report.checkpoint.is_none();
+    if draft.status.checkpoint != report.checkpoint && !unknown {
         draft.status.checkpoint.clone_from(&report.checkpoint);
     }
     match &report.problem {
@@ -124,6 +129,17 @@ fn checkpoints(draft: &mut Draft<'_>) {
         None => draft.condition_over(condition::CHECKPOINT_PROBLEM, "Storage", "The storage is in order"),
     }
 }
+
+/// Why the leading worker is not started: nobody knows what it should go on from.
+pub(super) fn unread(draft: &Draft<'_>) -> Option<(String, String)> {
+    let agent = draft.snapshot.agent.as_ref().filter(|agent| agent.report.unread)?;
+    let is_here = draft.snapshot.own_pods().any(|pod| pod.uid == agent.pod && !pod.has_started());
+    let problem = agent.report.problem.clone().filter(|_| is_here)?;
+    Some((condition::CHECKPOINT_PROBLEM.to_owned(), problem))
+}
+
+const NO_AGENT: &str = "checkpoints are not copied to the bucket, because the operator has no image of the agent that does it: \
+                        start the operator with --agent-image";
 
 /// `CheckpointSaved` is told once in so many seconds.
 const EVENT_SECONDS: i64 = 300;
@@ -254,10 +270,11 @@ fn effective(job: &TrainingJob, world: &World<'_>, settings: &Settings) -> Effec
         backoff_limit: spec.backoff_limit(),
         restart_policy: spec.restart_policy(),
         clean_pod_policy: spec.clean_pod_policy(),
-        checkpoint: build::claim_name(job).map(|claim_name| CheckpointDefaults {
+        checkpoint: spec.checkpoints_on().then(|| CheckpointDefaults {
             directory: spec.checkpoint_directory().to_owned(),
             frequency: spec.checkpoint_frequency(),
-            claim_name,
+            claim_name: build::claim_name(job),
+            url: build::place_in_bucket(job),
         }),
     }
 }

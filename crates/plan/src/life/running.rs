@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use trainyard_api::{Attempt, Cause, RestartScope, RoleOrder, State, condition, names};
 
-use super::judge::{Case, Gang, Verdict};
+use super::judge::{Case, Gang, Verdict, is_copying};
 use super::{ending, invalid, report, single};
 use crate::build;
 use crate::draft::{Draft, later};
@@ -473,7 +473,11 @@ fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: 
         draft.condition_over(condition::RESTARTING, "Restarted", "All workers run again");
         draft.condition_over(condition::STALLED, "Restarted", "All workers run again");
         let counts = draft.status.workers.unwrap_or_default();
+        let copying = is_copying(draft.snapshot, world, gang);
         draft.message(match counts.succeeded {
+            _ if copying => {
+                "the leading worker is done; its last checkpoint is being copied to the bucket".to_owned()
+            }
             0 => format!("{} running", text::count(workers, "worker")),
             done => format!(
                 "{} running, {done} done",
@@ -490,7 +494,7 @@ fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: 
             let message = blocked(draft, &blocker);
             draft.condition(condition::RUNNING, false, "WaitingForPods", &summary);
             draft.message(format!("{summary}; {message}"));
-        } else if let Some((reason, detail)) = report::holdup(world, gang) {
+        } else if let Some((reason, detail)) = report::unread(draft).or_else(|| report::holdup(world, gang)) {
             draft.condition(condition::RUNNING, false, &reason, &detail);
             draft.message(format!("{summary}; {detail}"));
         } else {
