@@ -69,6 +69,9 @@ pub(crate) trait Named {
         None
     }
 
+    /// Uses what it has in common with this one, instead of having its own.
+    fn share(&mut self, _: &Self) {}
+
     /// It is a pod, which takes its share of a quota until it has ended.
     fn counts(&self) -> bool {
         false
@@ -94,8 +97,21 @@ impl Named for PodView {
     }
 
     fn if_lost(&self) -> Option<LostPod> {
-        let job = self.owner.clone().filter(|_| !self.deleting)?;
+        let job = self.owner.as_deref().filter(|_| !self.deleting)?.to_owned();
         Some(LostPod { job, name: self.name.clone(), uid: Some(self.uid.clone()), attempt: self.attempt })
+    }
+
+    fn share(&mut self, other: &Self) {
+        let fields = [
+            (&mut self.owner, &other.owner),
+            (&mut self.inputs, &other.inputs),
+            (&mut self.shape, &other.shape),
+        ];
+        for (mine, theirs) in fields {
+            if mine == theirs {
+                mine.clone_from(theirs);
+            }
+        }
     }
 
     fn counts(&self) -> bool {
@@ -158,10 +174,13 @@ impl<T> Default for Shelf<T> {
 impl<T: Named> Shelf<T> {
     /// An object as it is now. Gives back what it was before.
     pub(crate) fn put(&mut self, key: JobKey, version: u64, view: T) -> Option<T> {
-        let seen = Seen { version, pass: self.pass, view };
+        let mut seen = Seen { version, pass: self.pass, view };
         let newest = self.listing.as_mut().unwrap_or(&mut self.newest);
         *newest = (*newest).max(seen.version);
         let of_job = self.items.entry(key).or_default();
+        if let Some(other) = of_job.first() {
+            seen.view.share(&other.view);
+        }
         match position(of_job, seen.view.name()) {
             Ok(position) => Some(std::mem::replace(&mut of_job[position], seen).view),
             Err(position) => {
@@ -217,6 +236,11 @@ impl<T: Named> Shelf<T> {
     /// Whether the watch has delivered this version of an object, or a newer one, or news after which it must have.
     pub(crate) fn has_reached(&self, key: &JobKey, name: &str, version: u64) -> bool {
         self.seen(key, name).map_or(self.newest, |seen| seen.version.max(self.newest)) >= version
+    }
+
+    /// This key, or the same one if it is known here: then there is nothing new to keep.
+    pub(crate) fn known(&self, key: JobKey) -> JobKey {
+        self.items.get_key_value(&key).map_or(key, |(known, _)| known.clone())
     }
 
     pub(crate) fn named(&self, key: &JobKey, name: &str) -> Option<&T> {

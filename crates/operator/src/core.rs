@@ -85,7 +85,7 @@ impl Core {
             claims: cache.claims.of(key).cloned().collect(),
             vanished: memory.vanished.clone(),
             obstacles: memory.obstacles.clone(),
-            progress: memory.progress.clone(),
+            progress: memory.progress.as_deref().cloned(),
             agent: memory.report.as_deref().cloned(),
             tails: memory.tails.clone(),
             nodes: memory.nodes.iter().map(|node| node.view.clone()).collect(),

@@ -165,8 +165,12 @@ impl Shared {
             metrics: &self.metrics,
             clock: Moment::now,
         };
+        let news = self.queue.since(key);
         let reports = turn == Turn::Report || !self.queue.is_pressed();
         let look = eyes.look_at(key, reports, |snapshot| self.last_words(key, snapshot)).await;
+        if let (Some(news), Some(decided)) = (news, look.decided) {
+            self.metrics.reacted(decided.duration_since(news).as_secs_f64());
+        }
         self.queue.follow(key, &look);
         if !look.events.is_empty() {
             self.record(look.events).await;

@@ -52,6 +52,8 @@ pub struct Look {
     pub wake_at: Option<Instant>,
     /// A report was put off until there is time for it.
     pub report_due: bool,
+    /// When it was clear what to do.
+    pub decided: Option<Instant>,
     /// What is now to be recorded.
     pub events: Vec<NewEvent>,
 }
@@ -114,6 +116,7 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             return look;
         }
         look.found = Found::SomethingToDo;
+        look.decided = Some((self.clock)().instant);
         let is_new = self.first_sight(key) && snapshot.job.status.is_none();
         if is_new {
             tracing::info!(namespace = %key.namespace, trainingjob = %key.name, "Creating TrainingJob: {key}");

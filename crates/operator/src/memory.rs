@@ -51,10 +51,10 @@ pub(crate) struct Memory {
     pub(crate) obstacles: Vec<Obstacle>,
     pub(crate) last_status_write: Option<Timestamp>,
     /// The log that is followed for progress, and what it said.
-    pub(crate) following: Option<Following>,
-    pub(crate) progress: Option<Progress>,
+    pub(crate) following: Option<Box<Following>>,
+    pub(crate) progress: Option<Box<Progress>>,
     /// The agent's log that is followed, and what it said last.
-    pub(crate) agent: Option<Following>,
+    pub(crate) agent: Option<Box<Following>>,
     pub(crate) report: Option<Box<AgentView>>,
     /// The ends of the logs of pods that failed, and since when they are being read.
     pub(crate) tails: Vec<Tail>,

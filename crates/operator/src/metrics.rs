@@ -76,6 +76,7 @@ const DURATION_BUCKETS: [f64; 14] = [
     1_209_600.0,
 ];
 const RECONCILE_BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0];
+const REACTION_BUCKETS: [f64; 10] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
 const RECOVERY_BUCKETS: [f64; 10] = [0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0];
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
@@ -92,6 +93,7 @@ pub struct Metrics {
     durations: Histograms<ResultLabels>,
     recovery: Histograms<Namespace>,
     reconcile: Histograms<Namespace>,
+    reaction: Histogram,
     errors: Family<ErrorLabels, Counter>,
     lecture_created: Counter,
     lecture_durations: Histogram,
@@ -135,6 +137,7 @@ impl Metrics {
             durations: Family::new_with_constructor(durations),
             recovery: Family::new_with_constructor(recovery),
             reconcile: Family::new_with_constructor(reconcile),
+            reaction: Histogram::new(REACTION_BUCKETS),
             errors: Family::default(),
             lecture_created: Counter::default(),
             lecture_durations: Histogram::new(DURATION_BUCKETS),
@@ -181,6 +184,11 @@ impl Metrics {
             "trainingjob_operator_reconcile_duration_seconds",
             "Time of one look at a job, from snapshot to the last write",
             self.reconcile.clone(),
+        );
+        registry.register(
+            "trainingjob_operator_reaction_seconds",
+            "Time from news about a job until it is clear what to do about it",
+            self.reaction.clone(),
         );
         registry.register("trainingjob_operator_errors", "What went wrong, by type", self.errors.clone());
         let starts: Counter = Counter::default();
@@ -246,6 +254,10 @@ impl Metrics {
 
     pub(crate) fn reconciled(&self, key: &JobKey, seconds: f64) {
         self.reconcile.get_or_create(&namespace(key)).observe(seconds);
+    }
+
+    pub(crate) fn reacted(&self, seconds: f64) {
+        self.reaction.observe(seconds);
     }
 
     pub(crate) fn recovered(&self, key: &JobKey, seconds: f64) {

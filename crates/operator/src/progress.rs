@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use trainyard_api::checkpoint::AGENT_CONTAINER;
 use trainyard_api::{AgentReport, names};
 use trainyard_plan::{AgentView, PodPhase, PodView, Snapshot, World};
-use trainyard_progress::{Lines, Progress, read};
+use trainyard_progress::{Lines, read};
 
 use crate::cache::JobKey;
 use crate::driver::Shared;
@@ -98,7 +98,7 @@ impl Shared {
         let Some(pod) = snapshot.own_pods().find(|pod| pod.name == name && pod.agent_started) else { return };
         self.with_memory(key, |memory| {
             if memory.agent.as_ref().is_none_or(|following| following.pod != pod.uid) {
-                memory.agent = Some(Following::start(self, key, pod, Voice::Agent));
+                memory.agent = Some(Box::new(Following::start(self, key, pod, Voice::Agent)));
             }
         });
     }
@@ -112,7 +112,7 @@ impl Shared {
                 return false;
             }
             memory.progress = None;
-            memory.following = Some(Following::start(self, key, pod, Voice::Program));
+            memory.following = Some(Box::new(Following::start(self, key, pod, Voice::Program)));
             true
         });
         begun == Some(true) && pod.phase == PodPhase::Succeeded
@@ -203,15 +203,16 @@ async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String, voi
 impl Shared {
     /// Reads one line. Says whether it told anything.
     fn take_line(&self, key: &JobKey, uid: &str, voice: Voice, line: &str) -> bool {
-        let is_current =
-            |following: &Option<Following>| following.as_ref().is_some_and(|following| following.pod == uid);
+        let is_current = |following: &Option<Box<Following>>| {
+            following.as_ref().is_some_and(|following| following.pod == uid)
+        };
         let taken = match voice {
             Voice::Program => {
                 let Some(reading) = read(line) else { return false };
                 self.with_memory(key, |memory| {
                     let current = is_current(&memory.following);
                     if current {
-                        memory.progress.get_or_insert_with(Progress::default).take(reading, Timestamp::now());
+                        memory.progress.get_or_insert_default().take(reading, Timestamp::now());
                     }
                     current
                 })

@@ -1,5 +1,6 @@
 //! The queue that the driver serves: the order of turns, shared by tasks, with a clock and somebody who waits.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -18,13 +19,18 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct State {
     turns: Turns,
+    /// Since when there is news about the jobs that wait for their turn.
+    since: HashMap<JobKey, Instant>,
     closed: bool,
 }
 
 impl Queue {
     /// There is news about this job.
     pub(crate) fn add(&self, key: JobKey) {
-        self.lock().turns.add(key);
+        let mut state = self.lock();
+        state.since.entry(key.clone()).or_insert_with(Instant::now);
+        state.turns.add(key);
+        drop(state);
         self.news.notify_one();
     }
 
@@ -38,6 +44,11 @@ impl Queue {
     pub(crate) fn follow(&self, key: &JobKey, look: &Look) {
         self.lock().turns.follow(key, look, Instant::now());
         self.news.notify_one();
+    }
+
+    /// When the news came because of which this job has its turn, if it is news. Asked once.
+    pub(crate) fn since(&self, key: &JobKey) -> Option<Instant> {
+        self.lock().since.remove(key)
     }
 
     /// The next job; none after `close`. It is busy until `done`.

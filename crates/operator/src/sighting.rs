@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use trainyard_api::{TrainingJob, names};
 
-use crate::cache::{Job, JobKey, Named, Shelf};
+use crate::cache::{Cache, Job, JobKey, Named, Shelf};
 use crate::core::Core;
 use crate::guard::Guarded;
 use crate::memory::LostPod;
@@ -117,13 +117,13 @@ struct News {
 impl Core {
     /// Takes in one event. Gives the jobs that are to be looked at because of it.
     pub fn see(&mut self, Sighting(seen): Sighting) -> Vec<JobKey> {
-        let cache = &mut self.cache;
+        let Cache { jobs, pods, services, config_maps, claims } = &mut self.cache;
         let news = match seen {
-            Seen::Jobs(event) => apply(&mut cache.jobs, event, slim_job),
-            Seen::Pods(event) => apply(&mut cache.pods, event, Viewed::view),
-            Seen::Services(event) => apply(&mut cache.services, event, Viewed::view),
-            Seen::ConfigMaps(event) => apply(&mut cache.config_maps, event, Viewed::view),
-            Seen::Claims(event) => apply(&mut cache.claims, event, Viewed::view),
+            Seen::Jobs(event) => apply(jobs, event, |key| key, slim_job),
+            Seen::Pods(event) => apply(pods, event, |key| jobs.known(key), Viewed::view),
+            Seen::Services(event) => apply(services, event, |key| jobs.known(key), Viewed::view),
+            Seen::ConfigMaps(event) => apply(config_maps, event, |key| jobs.known(key), Viewed::view),
+            Seen::Claims(event) => apply(claims, event, |key| jobs.known(key), Viewed::view),
         };
         for (key, pod) in news.lost {
             self.doubt(&key, pod);
@@ -158,6 +158,7 @@ fn slim_job(job: Guarded) -> Job {
 fn apply<K: Resource<DynamicType = ()>, T: Named>(
     shelf: &mut Shelf<T>,
     event: Event<K>,
+    known: impl Fn(JobKey) -> JobKey,
     view: impl Fn(K) -> T,
 ) -> News {
     let key = |object: &K| {
@@ -178,7 +179,7 @@ fn apply<K: Resource<DynamicType = ()>, T: Named>(
             news
         }
         Event::Apply(object) | Event::InitApply(object) => {
-            let Some(key) = key(&object) else { return News::default() };
+            let Some(key) = key(&object).map(known) else { return News::default() };
             let version = version(object.meta());
             let view = view(object);
             let ended = view.has_ended();

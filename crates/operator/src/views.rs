@@ -152,12 +152,13 @@ impl Viewed for SlimPod {
         let waiting = self.waiting();
         let disruption = self.disruption();
         let label = |name: &str| self.metadata.labels.as_ref().and_then(|labels| labels.get(name));
-        let note = |name: &str| self.metadata.annotations.as_ref().and_then(|notes| notes.get(name)).cloned();
+        let notes = self.metadata.annotations.as_ref();
+        let note = |name: &str| notes.and_then(|notes| notes.get(name)).map(|note| note.as_str().into());
         PodView {
             attempt: label(names::ATTEMPT_LABEL).and_then(|attempt| attempt.parse().ok()),
             inputs: note(names::INPUTS_ANNOTATION),
             shape: note(names::SHAPE_ANNOTATION),
-            owner: controller(&self.metadata),
+            owner: controller(&self.metadata).map(Into::into),
             deleting: self.metadata.deletion_timestamp.is_some(),
             // Sidecars end as they like: what the training container did decides.
             phase: match (self.status.phase.as_deref(), &exit) {

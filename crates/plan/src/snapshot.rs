@@ -57,13 +57,13 @@ impl Snapshot {
 pub struct PodView {
     pub name: String,
     pub uid: String,
-    /// The uid of the controlling owner.
-    pub owner: Option<String>,
+    /// The uid of the controlling owner. This and what it was made of are the same for all pods of a job, most of the time.
+    pub owner: Option<Arc<str>>,
     /// The attempt it belongs to; none when the label is missing or not a number.
     pub attempt: Option<i32>,
     /// What it was made of, and for which world (annotations).
-    pub inputs: Option<String>,
-    pub shape: Option<String>,
+    pub inputs: Option<Arc<str>>,
+    pub shape: Option<Arc<str>>,
     /// Marked for deletion.
     pub deleting: bool,
     /// When it should be gone, if it is marked for deletion.

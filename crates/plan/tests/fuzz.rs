@@ -254,7 +254,7 @@ fn pod() -> impl Strategy<Value = (PodView, bool)> {
             let pod = PodView {
                 name,
                 uid: format!("pod-{uid}"),
-                owner,
+                owner: owner.map(Into::into),
                 attempt,
                 inputs: None,
                 shape: None,
@@ -344,7 +344,7 @@ fn found() -> impl Strategy<Value = Found> {
             .into_iter()
             .map(|(pod, is_right)| {
                 let (inputs, shape) = right.clone().filter(|_| is_right).unzip();
-                PodView { inputs, shape, ..pod }
+                PodView { inputs: inputs.map(Into::into), shape: shape.map(Into::into), ..pod }
             })
             .collect();
         pods.sort_by(|left, right| left.name.cmp(&right.name));

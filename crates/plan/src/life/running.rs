@@ -348,16 +348,16 @@ fn may_start(draft: &mut Draft<'_>, world: &World<'_>) -> bool {
 fn blocker(draft: &Draft<'_>, world: &World<'_>) -> Option<String> {
     let snapshot = draft.snapshot;
     let uid = snapshot.uid();
-    let foreign = |owner: &Option<String>| owner.as_deref() != Some(uid);
+    let foreign = |owner: Option<&str>| owner != Some(uid);
     let service = names::service(world.job);
     let config = names::config_map(world.job);
     let claim = names::claim(world.job);
     let objects = snapshot.services.iter().filter(|view| view.name == service).map(|view| ("service", view));
     let objects = objects
         .chain(snapshot.config_maps.iter().filter(|view| view.name == config).map(|v| ("config map", v)));
-    let mut objects = objects.filter(|(_, view)| view.deleting || foreign(&view.owner));
+    let mut objects = objects.filter(|(_, view)| view.deleting || foreign(view.owner.as_deref()));
     let pod = snapshot.pods.iter().find(|pod| {
-        foreign(&pod.owner) && world.members().any(|member| member.pod_name(world.job) == pod.name)
+        foreign(pod.owner.as_deref()) && world.members().any(|member| member.pod_name(world.job) == pod.name)
     });
     let mut claims = snapshot.claims.iter().filter(|_| build::makes_claim(&snapshot.job));
     let claim = claims.find(|view| view.name == claim && view.deleting);

@@ -442,12 +442,14 @@ impl Cluster {
     /// The job is gone, and the garbage collector takes what it owned.
     pub(super) fn collect(&mut self) {
         let uid = self.job.take().and_then(|job| job.metadata.uid);
-        self.pods.retain(|_, pod| pod.owner != uid);
+        self.pods.retain(|_, pod| pod.owner.as_deref() != uid.as_deref());
         self.services.retain(|_, view| view.owner != uid);
         self.config_maps.retain(|_, view| view.owner != uid);
     }
 
     pub(super) fn is_own(&self, pod: &PodView) -> bool {
-        self.job.as_ref().is_some_and(|job| pod.owner.is_some() && pod.owner == job.metadata.uid)
+        self.job
+            .as_ref()
+            .is_some_and(|job| pod.owner.is_some() && pod.owner.as_deref() == job.metadata.uid.as_deref())
     }
 }

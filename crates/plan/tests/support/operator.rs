@@ -422,10 +422,10 @@ fn view_of(pod: &Pod, uid: &str) -> PodView {
     PodView {
         name: metadata.name.clone().expect("a name"),
         uid: uid.to_owned(),
-        owner: controller(metadata),
+        owner: controller(metadata).map(Into::into),
         attempt: label(names::ATTEMPT_LABEL).and_then(|attempt| attempt.parse().ok()),
-        inputs: note(names::INPUTS_ANNOTATION),
-        shape: note(names::SHAPE_ANNOTATION),
+        inputs: note(names::INPUTS_ANNOTATION).map(Into::into),
+        shape: note(names::SHAPE_ANNOTATION).map(Into::into),
         deleting: false,
         leaves_by: None,
         phase: PodPhase::Pending,
