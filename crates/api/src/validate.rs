@@ -85,14 +85,14 @@ impl Problems {
 
     fn range(
         &mut self,
-        path: FieldPath,
+        path: impl FnOnce() -> FieldPath,
         value: Option<impl Into<i64>>,
         range: std::ops::RangeInclusive<i64>,
     ) {
         if let Some(value) = value.map(Into::into)
             && !range.contains(&value)
         {
-            self.error(path, format!("{value} is out of bounds: {} to {}", range.start(), range.end()));
+            self.error(path(), format!("{value} is out of bounds: {} to {}", range.start(), range.end()));
         }
     }
 }
@@ -154,34 +154,34 @@ fn two_names(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) 
 fn numbers(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
     const SECONDS: i64 = 315_360_000;
     let replicas = 0..=i64::from(REPLICAS_MAX);
-    problems.range(path.key("numWorkers"), spec.num_workers, replicas.clone());
-    problems.range(path.key("workers"), spec.workers, replicas);
-    problems.range(path.key("gpusPerWorker"), spec.gpus_per_worker, 0..=8);
-    problems.range(path.key("gpuPerWorker"), spec.gpu_per_worker, 0..=8);
-    problems.range(path.key("procsPerWorker"), spec.procs_per_worker, 1..=1024);
-    problems.range(path.key("checkpointInterval"), spec.checkpoint_interval, 1..=1_000_000);
+    problems.range(|| path.key("numWorkers"), spec.num_workers, replicas.clone());
+    problems.range(|| path.key("workers"), spec.workers, replicas);
+    problems.range(|| path.key("gpusPerWorker"), spec.gpus_per_worker, 0..=8);
+    problems.range(|| path.key("gpuPerWorker"), spec.gpu_per_worker, 0..=8);
+    problems.range(|| path.key("procsPerWorker"), spec.procs_per_worker, 1..=1024);
+    problems.range(|| path.key("checkpointInterval"), spec.checkpoint_interval, 1..=1_000_000);
     problems.range(
-        path.key("checkpoint").key("frequency"),
+        || path.key("checkpoint").key("frequency"),
         spec.checkpoint.as_ref().and_then(|checkpoint| checkpoint.frequency),
         1..=1_000_000,
     );
-    problems.range(path.key("backoffLimit"), spec.backoff_limit, 0..=100);
-    problems.range(path.key("activeDeadlineSeconds"), spec.active_deadline_seconds, 1..=SECONDS);
-    problems.range(path.key("startupTimeoutSeconds"), spec.startup_timeout_seconds, 1..=SECONDS);
-    problems.range(path.key("stallTimeoutSeconds"), spec.stall_timeout_seconds, 1..=SECONDS);
-    problems.range(path.key("ttlSecondsAfterFinished"), spec.ttl_seconds_after_finished, 0..=SECONDS);
+    problems.range(|| path.key("backoffLimit"), spec.backoff_limit, 0..=100);
+    problems.range(|| path.key("activeDeadlineSeconds"), spec.active_deadline_seconds, 1..=SECONDS);
+    problems.range(|| path.key("startupTimeoutSeconds"), spec.startup_timeout_seconds, 1..=SECONDS);
+    problems.range(|| path.key("stallTimeoutSeconds"), spec.stall_timeout_seconds, 1..=SECONDS);
+    problems.range(|| path.key("ttlSecondsAfterFinished"), spec.ttl_seconds_after_finished, 0..=SECONDS);
     problems.range(
-        path.key("checkpoint").key("keepLast"),
+        || path.key("checkpoint").key("keepLast"),
         spec.checkpoint.as_ref().and_then(|checkpoint| checkpoint.keep_last),
         0..=1000,
     );
     problems.range(
-        path.key("progress").key("totalEpochs"),
+        || path.key("progress").key("totalEpochs"),
         spec.progress.as_ref().and_then(|progress| progress.total_epochs),
         1..=1_000_000_000,
     );
     problems.range(
-        path.key("networking").key("masterPort"),
+        || path.key("networking").key("masterPort"),
         spec.networking.as_ref().and_then(|networking| networking.master_port),
         1..=65535,
     );
@@ -333,7 +333,7 @@ fn policies(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
             problems.error(path.clone(), rules::EMPTY_RULE);
         }
         for (at, code) in rule.exit_codes.iter().flatten().enumerate() {
-            problems.range(path.key("exitCodes").index(at), Some(*code), 1..=255);
+            problems.range(|| path.key("exitCodes").index(at), Some(*code), 1..=255);
         }
         if let Some(pattern) = &rule.log_pattern
             && let Err(error) = regex_lite::Regex::new(pattern)
@@ -417,8 +417,8 @@ fn one_role(job: &str, role: &Role, gpu_resource: &str, path: &FieldPath, proble
     if role.name.len() > role_name_max(job) {
         problems.error(path.key("name"), rules::role_name_message());
     }
-    problems.range(path.key("replicas"), role.replicas, 1..=i64::from(REPLICAS_MAX));
-    problems.range(path.key("gpusPerReplica"), role.gpus_per_replica, 0..=8);
+    problems.range(|| path.key("replicas"), role.replicas, 1..=i64::from(REPLICAS_MAX));
+    problems.range(|| path.key("gpusPerReplica"), role.gpus_per_replica, 0..=8);
     if role.command.as_ref().is_some_and(Vec::is_empty) {
         problems.error(path.key("command"), "must have at least one word");
     }
