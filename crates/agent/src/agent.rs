@@ -2,18 +2,30 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::checkpoint::{AgentReport, CheckpointStatus};
 
 use crate::layouts::{self, Layout};
-use crate::mirror::{self, Mirror};
+use crate::mirror::{self, Marker, Mirror, Open};
 use crate::scan::{Checkpoint, Moment, Scanner, Survey, Writers};
 use crate::store::{Bucket, Store, StoreError};
 use crate::upkeep;
 
 /// Which attempt has been let go, so that an agent that is started again does not decide again.
 const LET_GO: &str = ".trainyard/attempt";
+
+/// A bucket that could not be read at the start is asked again after the first of these, and then ever more rarely.
+pub(crate) const FIRST_BREAK: Duration = Duration::from_secs(2);
+pub(crate) const LONGEST_BREAK: Duration = Duration::from_mins(1);
+
+/// One that could not be read later, after this.
+const BREAK: Duration = Duration::from_secs(15);
+
+/// How often the last checkpoint is sent before the agent gives up and ends.
+const LAST_TRIES: usize = 3;
 
 /// What the agent is told.
 #[derive(Clone, Debug)]
@@ -44,6 +56,8 @@ pub enum Start {
     Ready,
     /// It was told something else, and has to be started anew.
     Differs,
+    /// Nobody knows, because the bucket cannot be read. Starting afresh might lose what is there.
+    Held,
 }
 
 pub struct Agent {
@@ -58,14 +72,72 @@ pub struct Agent {
     ignored: HashSet<(String, u64)>,
     /// Problems that are not of a single look.
     lasting_problems: Vec<String>,
+    /// What was said when the program was held last, and when to try again.
+    held: AgentReport,
+    held_until: Duration,
+    held_for: Duration,
+    /// The agent is about to end: what matters now is the newest checkpoint.
+    is_ending: bool,
 }
 
 /// The copy in a bucket, if there is one.
 struct Copy {
     mirror: Mirror,
-    bucket: Bucket,
+    /// The bucket as the user wrote it; reported paths begin with it.
+    place: String,
+    open: Arc<Open>,
+    bucket: Option<Bucket>,
     restores: bool,
-    has_newest: bool,
+    /// What is there already is known. Nothing is sent before.
+    is_known: bool,
+    /// The attempt has been noted there.
+    is_noted: bool,
+    problem: Option<String>,
+    ask_again: Duration,
+}
+
+impl Copy {
+    fn bucket(&mut self) -> Result<&Bucket, StoreError> {
+        let bucket = match self.bucket.take() {
+            Some(bucket) => bucket,
+            None => (self.open)()?,
+        };
+        Ok(self.bucket.insert(bucket))
+    }
+
+    fn knows(&mut self, markers: Vec<Marker>, resume: Resume) {
+        if resume == Resume::Never {
+            self.mirror.spares(&markers);
+        }
+        self.mirror.knows(markers);
+        self.is_known = true;
+    }
+
+    /// Asks the bucket what is there, and notes the attempt in it, if that has not been done yet.
+    fn tend(&mut self, attempt: &str, resume: Resume, now: Moment) {
+        if (self.is_known && self.is_noted) || now.elapsed < self.ask_again {
+            return;
+        }
+        self.problem = self.try_to_tend(attempt, resume).err().map(|error| error.to_string());
+        self.ask_again = now.elapsed + BREAK;
+    }
+
+    fn try_to_tend(&mut self, attempt: &str, resume: Resume) -> Result<(), StoreError> {
+        if !self.is_known {
+            let markers = mirror::markers(self.bucket()?)?;
+            self.knows(markers, resume);
+        }
+        if !attempt.is_empty() && !self.is_noted {
+            self.bucket()?.write(LET_GO, attempt.as_bytes())?;
+        }
+        self.is_noted = true;
+        Ok(())
+    }
+
+    fn hurry(&mut self) {
+        self.ask_again = Duration::ZERO;
+        self.mirror.hurry();
+    }
 }
 
 impl Agent {
@@ -81,40 +153,65 @@ impl Agent {
             last_seen: None,
             ignored,
             lasting_problems,
+            held: AgentReport::default(),
+            held_until: Duration::ZERO,
+            held_for: Duration::ZERO,
+            is_ending: false,
         }
     }
 
     /// Keeps a copy of the directory in a bucket; `restores` from it at the start.
     ///
-    /// A checkpoint is then reported when its copy is complete: the directory may go with the pod.
-    pub fn with_copy_in(
-        mut self,
-        url: &str,
-        variables: Vec<(String, String)>,
-        restores: bool,
-    ) -> Result<Self, StoreError> {
-        let bucket = Bucket::open(url, variables.clone())?;
-        let url = url.to_owned();
-        let mirror = Mirror::new(move || Bucket::open(&url, variables));
-        self.copy = Some(Copy { mirror, bucket, restores, has_newest: false });
-        Ok(self)
+    /// A checkpoint is then reported when its copy is complete, and by its place in the bucket: the directory may go with
+    /// the pod.
+    #[must_use]
+    pub fn with_copy_in(mut self, url: &str, variables: Vec<(String, String)>, restores: bool) -> Self {
+        let place = url.trim_end_matches('/').to_owned();
+        let url = place.clone();
+        let open: Arc<Open> = Arc::new(move || Bucket::open(&url, variables.clone()));
+        self.copy = Some(Copy {
+            mirror: Mirror::new(open.clone()),
+            place,
+            open,
+            bucket: None,
+            restores,
+            is_known: false,
+            is_noted: !restores,
+            problem: None,
+            ask_again: Duration::ZERO,
+        });
+        self
     }
 
     /// The first look. Decides whether the program may start, and lets it.
     pub fn begin(&mut self, now: Moment) -> AgentReport {
-        if self.was_let_go() {
-            self.recall_copy();
-            self.let_go();
-            return self.look(now);
+        self.lasting_problems.clear();
+        match self.try_to_begin(now) {
+            Ok(report) => report,
+            Err(error) => self.hold(&error, now),
         }
-        let survey = match self.first_survey(now) {
+    }
+
+    /// Fails only if the copy cannot be read, and the program must not start without.
+    fn try_to_begin(&mut self, now: Moment) -> Result<AgentReport, StoreError> {
+        if self.was_let_go() || self.was_let_go_elsewhere()? {
+            self.let_go();
+            return Ok(self.look(now));
+        }
+        // Nobody writes: the writers of the attempt before are dead, and those of this one wait for us. So what is partial
+        // now stays so, and can be moved aside.
+        let mut survey = match self.scanner.look(self.store.as_ref(), now, Writers::None) {
             Ok(survey) => survey,
             Err(error) => {
-                // Training is not stopped because of its storage. It may start afresh, which is told.
+                // Training is not stopped because of its directory. It may start afresh, which is told.
                 self.let_go();
-                return self.failed(&error);
+                return Ok(self.failed(&error));
             }
         };
+        self.lasting_problems = upkeep::quarantine(self.store.as_ref(), &survey);
+        if self.options.resume == Resume::Auto {
+            survey = self.restored(survey, now)?;
+        }
         if self.options.resume == Resume::Never {
             let there = survey
                 .complete
@@ -122,52 +219,83 @@ impl Agent {
                 .map(|checkpoint| (checkpoint.candidate.path.clone(), checkpoint.stamp));
             self.ignored = there.collect();
         }
-        let newest = self.usable(&survey).next().map(|checkpoint| self.full_path(&checkpoint.candidate.path));
-        let given = self.options.resumed_from.as_deref().map(trimmed).filter(|path| !path.is_empty());
-        let is_right = self.options.resume == Resume::Never || newest.as_deref().map(trimmed) == given;
-        self.start = if is_right { Start::Ready } else { Start::Differs };
+        let newest = self.usable(&survey).next().map(|checkpoint| checkpoint.candidate.path.as_str());
+        let is_right = match (newest, self.given()) {
+            _ if self.options.resume == Resume::Never => true,
+            (Some(newest), Some(given)) => self.inside(given) == Some(newest),
+            (newest, given) => newest.is_none() && given.is_none(),
+        };
         if is_right {
             self.let_go();
+            self.tend_copy(now);
+        } else {
+            self.start = Start::Differs;
         }
-        self.report(&survey)
+        Ok(self.report(&survey))
     }
 
-    /// Looks while nobody writes: the writers of the attempt before are dead, and those of this one wait for us. So what
-    /// is partial now stays so, and can be moved aside.
-    fn first_survey(&mut self, now: Moment) -> Result<Survey, StoreError> {
-        let survey = self.scanner.look(self.store.as_ref(), now, Writers::None)?;
-        self.lasting_problems = upkeep::quarantine(self.store.as_ref(), &survey);
-        let wants_restore = self.options.resume == Resume::Auto;
-        let Some(copy) = self.copy.as_ref().filter(|copy| copy.restores && wants_restore) else {
-            self.recall_copy();
-            return Ok(survey);
+    fn tend_copy(&mut self, now: Moment) {
+        let attempt = self.options.attempt.as_deref().unwrap_or_default();
+        if let Some(copy) = &mut self.copy {
+            copy.tend(attempt, self.options.resume, now);
+        }
+    }
+
+    /// Fetches what the bucket has, if it is newer than what is here.
+    fn restored(&mut self, mut survey: Survey, now: Moment) -> Result<Survey, StoreError> {
+        let is_told = self.given().is_some();
+        let Some(copy) = self.copy.as_mut().filter(|copy| copy.restores) else { return Ok(survey) };
+        let markers = match copy.bucket().and_then(|bucket| mirror::markers(bucket)) {
+            // Nothing can be in it, and nobody knows of anything: nothing is lost by a start.
+            Err(StoreError::NoBucket(_)) if !is_told => return Ok(survey),
+            markers => markers?,
         };
-        let restored = mirror::restore(&copy.bucket, self.store.as_ref(), &survey);
-        self.recall_copy();
-        match restored {
-            Ok(false) => Ok(survey),
-            Ok(true) => self.scanner.look(self.store.as_ref(), now, Writers::None),
-            Err(error) => {
-                self.lasting_problems
-                    .push(format!("the copy of the checkpoints could not be restored: {error}"));
-                Ok(survey)
+        copy.knows(markers.clone(), self.options.resume);
+        for marker in &markers {
+            if !mirror::is_newer(marker, &survey) {
+                break;
             }
+            mirror::fetch(copy.bucket()?, self.store.as_ref(), marker)?;
+            survey = self.scanner.look(self.store.as_ref(), now, Writers::None)?;
+            if survey.complete.iter().any(|checkpoint| checkpoint.candidate.path == marker.path) {
+                break;
+            }
+            self.lasting_problems.push(format!(
+                "{} was fetched from {}, but is no complete checkpoint: check checkpoint.layout",
+                marker.path, copy.place
+            ));
+            self.lasting_problems.extend(upkeep::quarantine(self.store.as_ref(), &survey));
         }
+        Ok(survey)
     }
 
-    /// Asks the bucket what is there already.
-    fn recall_copy(&mut self) {
-        let Some(copy) = &mut self.copy else { return };
-        match mirror::markers(&copy.bucket) {
-            Ok(markers) => copy.mirror.knows(markers),
-            // It is sent again then.
-            Err(error) => self.lasting_problems.push(error.to_string()),
-        }
+    fn hold(&mut self, error: &StoreError, now: Moment) -> AgentReport {
+        self.start = Start::Held;
+        self.held_for = (self.held_for * 2).clamp(FIRST_BREAK, LONGEST_BREAK);
+        self.held_until = now.elapsed + self.held_for;
+        self.held = AgentReport {
+            unread: true,
+            problem: Some(format!(
+                "the program is not started, because what it should go on from cannot be read: {error}; this is tried \
+                 again until it works; to start afresh instead, suspend the job and resume it with \
+                 checkpoint.resume: Never"
+            )),
+            ..AgentReport::default()
+        };
+        self.held.clone()
     }
 
     /// Any later look.
     pub fn look(&mut self, now: Moment) -> AgentReport {
-        let survey = match self.scanner.look(self.store.as_ref(), now, Writers::Some) {
+        match self.start {
+            Start::Held if now.elapsed < self.held_until => self.held.clone(),
+            Start::Held => self.begin(now),
+            Start::Ready | Start::Differs => self.look_at(now, Writers::Some),
+        }
+    }
+
+    fn look_at(&mut self, now: Moment, writers: Writers) -> AgentReport {
+        let survey = match self.scanner.look(self.store.as_ref(), now, writers) {
             Ok(survey) => survey,
             Err(error) => return self.failed(&error),
         };
@@ -182,29 +310,46 @@ impl Agent {
 
     /// The last look. Waits until the copy of the newest checkpoint is complete, if there is to be one.
     pub fn finish(&mut self, now: Moment) -> AgentReport {
-        let mut report = self.look(now);
-        // What is under way may be an older one, and the newest may change once more while we send it.
-        for _ in 0..3 {
+        if self.start != Start::Ready || self.copy.is_none() {
+            return if self.start == Start::Held { self.held.clone() } else { self.look(now) };
+        }
+        self.is_ending = true;
+        // What is under way may be an older one, and the newest may change once more while we send it. An agent beside a
+        // program is told to end when that has ended: nobody writes any more.
+        for _ in 0..LAST_TRIES {
+            if let Some(copy) = &mut self.copy {
+                copy.hurry();
+            }
+            let report = self.look_at(now, Writers::None);
             let Some(copy) = self.copy.as_mut().filter(|copy| copy.mirror.under_way().is_some()) else {
-                break;
+                return report;
             };
             copy.mirror.finish(now.elapsed);
-            report = self.look(now);
         }
-        report
+        match self.scanner.look(self.store.as_ref(), now, Writers::None) {
+            Ok(survey) => self.report(&survey),
+            Err(error) => self.failed(&error),
+        }
     }
 
     /// Sends the newest of the checkpoints to be kept that the copy does not have, unless another is under way.
     fn send_next(&mut self, survey: &Survey, now: Moment) {
         let keep = self.options.keep_last;
-        let count = if keep == 0 { usize::MAX } else { keep };
+        let count = match keep {
+            _ if self.is_ending => 1,
+            0 => usize::MAX,
+            keep => keep,
+        };
         let protected = self.resumed_from_inside().map(str::to_owned);
+        self.tend_copy(now);
         let ignored = &self.ignored;
         let Some(copy) = &mut self.copy else { return };
         copy.mirror.catch_up(now.elapsed);
+        if !copy.is_known {
+            return;
+        }
         let is_usable = |checkpoint: &&Checkpoint| !is_in(ignored, checkpoint);
         let newest: Vec<&Checkpoint> = survey.complete.iter().filter(is_usable).take(count).collect();
-        copy.has_newest = newest.first().is_none_or(|checkpoint| copy.mirror.has(checkpoint, &survey.tree));
         copy.mirror.offer(self.store.place(), (survey, keep, protected.as_deref()), &newest, now.elapsed);
     }
 
@@ -226,8 +371,18 @@ impl Agent {
 
     /// What this attempt resumed from, as a path in the place.
     fn resumed_from_inside(&self) -> Option<&str> {
-        let path = self.options.resumed_from.as_deref().map(trimmed)?;
-        path.strip_prefix(self.store.place().trim_end_matches('/'))?.strip_prefix('/')
+        self.inside(self.given()?)
+    }
+
+    /// What this attempt was told to go on from, if anything.
+    fn given(&self) -> Option<&str> {
+        self.options.resumed_from.as_deref().map(trimmed).filter(|path| !path.is_empty())
+    }
+
+    /// The part of a path, or of a URL in the copy, that is inside of the place.
+    fn inside<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let copy = self.copy.as_ref().map(|copy| copy.place.as_str());
+        copy.into_iter().chain([self.store.place()]).find_map(|place| inside(place, path))
     }
 
     /// Complete checkpoints that are not to be ignored, newest first.
@@ -244,12 +399,10 @@ impl Agent {
         self.usable(survey).find(is_safe)
     }
 
+    /// The path as it is reported: in the copy, if there is one, since the directory may go with the pod.
     fn full_path(&self, path: &str) -> String {
-        if path.is_empty() {
-            self.store.place().to_owned()
-        } else {
-            format!("{}/{path}", self.store.place().trim_end_matches('/'))
-        }
+        let place = self.copy.as_ref().map_or(self.store.place(), |copy| &copy.place);
+        if path.is_empty() { place.to_owned() } else { format!("{}/{path}", place.trim_end_matches('/')) }
     }
 
     fn report(&mut self, survey: &Survey) -> AgentReport {
@@ -264,10 +417,13 @@ impl Agent {
         let mut report = AgentReport {
             checkpoint: self.last_seen.clone(),
             resume_differs: self.start == Start::Differs,
-            writing: survey.is_writing,
+            unread: self.copy.as_ref().is_some_and(|copy| !copy.is_known),
+            writing: survey.is_writing
+                || self.copy.as_ref().is_some_and(|copy| copy.mirror.under_way().is_some()),
             problem: None,
         };
-        let of_the_copy = self.copy.as_ref().and_then(|copy| copy.mirror.problem()).map(str::to_owned);
+        let of_the_copy = self.copy.iter().flat_map(|copy| [copy.problem.as_deref(), copy.mirror.problem()]);
+        let of_the_copy = of_the_copy.flatten().map(str::to_owned).collect::<Vec<_>>();
         add_problems(
             &mut report,
             survey.problems.iter().chain(&self.lasting_problems).cloned().chain(of_the_copy),
@@ -279,6 +435,7 @@ impl Agent {
         AgentReport {
             checkpoint: self.last_seen.clone(),
             resume_differs: self.start == Start::Differs,
+            unread: self.last_seen.is_none(),
             problem: Some(error.to_string()),
             ..AgentReport::default()
         }
@@ -296,7 +453,28 @@ impl Agent {
         is_ready || in_storage().unwrap_or(false)
     }
 
+    /// Was this attempt let go in another pod, whose place this one takes? Then it goes on from what that one went on from,
+    /// which is fetched, and the others are not started again.
+    fn was_let_go_elsewhere(&mut self) -> Result<bool, StoreError> {
+        let told = self.resumed_from_inside().map(str::to_owned);
+        let Some(attempt) = self.options.attempt.clone() else { return Ok(false) };
+        let resume = self.options.resume;
+        let Some(copy) = self.copy.as_mut().filter(|copy| copy.restores) else { return Ok(false) };
+        // A bucket that cannot be read is a matter of the first look.
+        let noted = copy.bucket().and_then(|bucket| bucket.read(LET_GO, 0..4096));
+        if noted.is_err() || noted.is_ok_and(|noted| noted != attempt.as_bytes()) {
+            return Ok(false);
+        }
+        if let Some(told) = told.filter(|_| resume == Resume::Auto) {
+            let markers = mirror::markers(copy.bucket()?)?;
+            let Some(marker) = markers.iter().find(|marker| marker.path == told) else { return Ok(false) };
+            mirror::fetch(copy.bucket()?, self.store.as_ref(), marker)?;
+        }
+        Ok(true)
+    }
+
     fn let_go(&mut self) {
+        self.start = Start::Ready;
         let attempt = self.options.attempt.clone().unwrap_or_default();
         if !attempt.is_empty()
             && let Err(error) = self.store.write(LET_GO, attempt.as_bytes())
@@ -319,6 +497,12 @@ impl Agent {
 
 fn is_in(ignored: &HashSet<(String, u64)>, checkpoint: &Checkpoint) -> bool {
     !ignored.is_empty() && ignored.contains(&(checkpoint.candidate.path.clone(), checkpoint.stamp))
+}
+
+/// The part of a path that is inside of a place; nothing if it is elsewhere.
+pub(crate) fn inside<'p>(place: &str, path: &'p str) -> Option<&'p str> {
+    let rest = path.strip_prefix(place.trim_end_matches('/'))?;
+    if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
 }
 
 fn trimmed(path: &str) -> &str {

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -110,19 +111,19 @@ pub fn markers(bucket: &dyn Store) -> Result<Vec<Marker>, StoreError> {
     Ok(markers)
 }
 
-/// Fetches the newest complete checkpoint if the directory has none that is as new. Tells whether it did.
-///
-/// It is fetched aside, and gets its name when all of it is there.
-pub fn restore(bucket: &Bucket, directory: &dyn Store, survey: &Survey) -> Result<bool, StoreError> {
-    let Some(marker) = markers(bucket)?.into_iter().next() else { return Ok(false) };
+/// Whether what a marker stands for is newer than all that the directory has.
+pub fn is_newer(marker: &Marker, survey: &Survey) -> bool {
     let mut both: Vec<(bool, scan::Place)> = vec![(true, marker.place())];
     both.extend(survey.complete.first().map(|checkpoint| (false, checkpoint.place())));
     scan::sort_newest_first(&mut both, |(_, place)| place.clone());
-    let is_newer = both.first().is_some_and(|(is_in_bucket, _)| *is_in_bucket);
-    let is_here = survey.complete.iter().any(|checkpoint| checkpoint.candidate.path == marker.path);
-    if !is_newer || is_here {
-        return Ok(false);
-    }
+    let is_first = both.first().is_some_and(|(is_in_bucket, _)| *is_in_bucket);
+    is_first && !survey.complete.iter().any(|checkpoint| checkpoint.candidate.path == marker.path)
+}
+
+/// Fetches a complete checkpoint.
+///
+/// It is fetched aside, and gets its name when all of it is there.
+pub fn fetch(bucket: &Bucket, directory: &dyn Store, marker: &Marker) -> Result<(), StoreError> {
     let aside = format!("{OURS}/restore");
     let root = Path::new(directory.place());
     let unwritable = |path: &Path, error: std::io::Error| StoreError::of_io(&path.to_string_lossy(), &error);
@@ -149,7 +150,7 @@ pub fn restore(bucket: &Bucket, directory: &dyn Store, survey: &Survey) -> Resul
         }
         directory.rename(&format!("{aside}/{path}"), path)?;
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Sends checkpoints, one at a time, beside the looking.
@@ -161,13 +162,19 @@ pub struct Mirror {
     under_way: Option<String>,
     problem: Option<String>,
     rest_until: Duration,
+    /// What is not this job's to remove.
+    untouchable: Vec<Marker>,
 }
+
+/// Makes a connection.
+pub type Open = dyn Fn() -> Result<Bucket, StoreError> + Send + Sync;
 
 struct Job {
     root: PathBuf,
     marker: Marker,
     keep: usize,
     protected: Option<String>,
+    untouchable: Vec<Marker>,
 }
 
 enum Outcome {
@@ -179,15 +186,16 @@ enum Outcome {
 
 impl Mirror {
     /// `open` makes a connection for the thread that sends.
-    pub fn new(open: impl FnOnce() -> Result<Bucket, StoreError> + Send + 'static) -> Self {
+    pub fn new(open: Arc<Open>) -> Self {
         let (jobs, received) = channel::<Job>();
         let (tell, outcomes) = channel();
         std::thread::spawn(move || {
-            let bucket = open();
+            let mut bucket = None;
             for job in received {
-                let outcome = match &bucket {
-                    Ok(bucket) => send(bucket, &job),
-                    Err(error) => Outcome::Failed(error.clone()),
+                // What is missing for it, such as a file with credentials, may have come by now.
+                let outcome = match bucket.take().map_or_else(&*open, Ok) {
+                    Ok(opened) => send(bucket.insert(opened), &job),
+                    Err(error) => Outcome::Failed(error),
                 };
                 if tell.send(outcome).is_err() {
                     return;
@@ -195,7 +203,18 @@ impl Mirror {
             }
         });
         let (arrived, rest_until) = (HashMap::new(), Duration::ZERO);
-        Self { jobs, outcomes, arrived, under_way: None, problem: None, rest_until }
+        let untouchable = Vec::new();
+        Self { jobs, outcomes, arrived, under_way: None, problem: None, rest_until, untouchable }
+    }
+
+    /// Never removes these.
+    pub fn spares(&mut self, markers: &[Marker]) {
+        self.untouchable.extend_from_slice(markers);
+    }
+
+    /// Ends the break after an upload that failed.
+    pub fn hurry(&mut self) {
+        self.rest_until = Duration::ZERO;
     }
 
     /// What an agent before this one sent.
@@ -268,7 +287,8 @@ impl Mirror {
         let marker = Marker::of(next, &survey.tree);
         self.under_way = Some(marker.path.clone());
         self.arrived.remove(&marker.path);
-        let job = Job { root: PathBuf::from(root), marker, keep, protected: protected.map(str::to_owned) };
+        let (protected, untouchable) = (protected.map(str::to_owned), self.untouchable.clone());
+        let job = Job { root: PathBuf::from(root), marker, keep, protected, untouchable };
         if self.jobs.send(job).is_err() {
             self.under_way = None;
         }
@@ -286,7 +306,7 @@ fn send(bucket: &Bucket, job: &Job) -> Outcome {
 }
 
 fn try_to_send(bucket: &Bucket, job: &Job) -> Result<bool, StoreError> {
-    let Job { root, marker, keep, protected } = job;
+    let Job { root, marker, keep, protected, untouchable } = job;
     let name = Marker::name(&marker.path);
     bucket.remove(&name, &[&name])?;
     for part in &marker.files {
@@ -305,18 +325,22 @@ fn try_to_send(bucket: &Bucket, job: &Job) -> Result<bool, StoreError> {
     let content = serde_json::to_vec(marker)
         .map_err(|error| StoreError::Other { place: name.clone(), reason: error.to_string() })?;
     bucket.write(&name, &content)?;
-    retain(bucket, *keep, protected.as_deref())?;
+    retain(bucket, *keep, protected.as_deref(), untouchable)?;
     Ok(true)
 }
 
 /// Removes what is older than the newest `keep` in the bucket; markers first.
-fn retain(bucket: &Bucket, keep: usize, protected: Option<&str>) -> Result<(), StoreError> {
+fn retain(
+    bucket: &Bucket,
+    keep: usize,
+    protected: Option<&str>,
+    untouchable: &[Marker],
+) -> Result<(), StoreError> {
     if keep == 0 {
         return Ok(());
     }
-    for marker in
-        markers(bucket)?.into_iter().skip(keep).filter(|marker| Some(marker.path.as_str()) != protected)
-    {
+    let own = markers(bucket)?.into_iter().filter(|marker| !untouchable.contains(marker));
+    for marker in own.skip(keep).filter(|marker| Some(marker.path.as_str()) != protected) {
         let name = Marker::name(&marker.path);
         let is_inside = |path: &str| {
             marker.roots.iter().any(|root| path == root || path.starts_with(&format!("{root}/")))

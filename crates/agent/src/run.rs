@@ -1,36 +1,44 @@
 //! The agent as a process: looks at intervals until it is told to end, and prints what has changed.
 
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use trainyard_api::checkpoint::AgentReport;
 
-use crate::agent::Agent;
+use crate::agent::{self, Agent, Start};
+use crate::mirror::{self, Open};
 use crate::scan::Moment;
+use crate::store::{Store, StoreError};
 
 /// A look may take at most this part of the time, however slow the storage is.
 const SHARE: u32 = 10;
 
 /// Runs until SIGTERM or SIGINT, then looks once more: programs save in the time that they are given to end.
+///
+/// Ends at once as long as the program has not been let go: then there is nothing to save.
 pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut terminated, mut interrupted) = runtime.block_on(async {
-        Ok::<_, std::io::Error>((signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?))
-    })?;
+    let ends = Ends::listen(0)?;
     let clock = Clock { start: Instant::now() };
     let mut last = agent.begin(clock.now());
     say(output, &last);
     loop {
+        let was_held = agent.start() == Start::Held;
+        ends.may_wait(!was_held);
         let began = Instant::now();
         let report = agent.look(clock.now());
+        ends.may_wait(agent.start() != Start::Held);
         if report != last {
             say(output, &report);
             last = report;
         }
-        let pause = interval.max(began.elapsed() * SHARE);
-        if runtime.block_on(wait(pause, &mut terminated, &mut interrupted)) == Woken::BySignal {
+        // What was fetched took its time, but was no look.
+        let pause = if was_held { interval } else { interval.max(began.elapsed() * SHARE) };
+        if ends.within(pause) {
             break;
         }
     }
@@ -44,17 +52,91 @@ pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std:
     Ok(())
 }
 
-#[derive(PartialEq, Eq)]
-enum Woken {
-    ByTime,
-    BySignal,
+/// What an end by a signal is called by those who look at exit codes.
+const TERMINATED: i32 = 143;
+
+/// Fetches one checkpoint from a bucket into a directory, for a program that is not the leading one. Waits as long as it
+/// takes, since the program must not start without; says why.
+pub fn fetch(
+    (place, open): (&str, &Open),
+    directory: &dyn Store,
+    checkpoint: &str,
+    output: &mut dyn Write,
+) -> std::io::Result<()> {
+    let _ends = Ends::listen(TERMINATED)?;
+    let mut pause = agent::FIRST_BREAK;
+    let mut last = None;
+    while let Err(error) = try_to_fetch((place, open), directory, checkpoint) {
+        let problem = format!("{checkpoint} cannot be fetched yet: {error}");
+        let report = AgentReport { unread: true, problem: Some(problem), ..AgentReport::default() };
+        if last.as_ref() != Some(&report) {
+            say(output, &report);
+            last = Some(report);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(agent::LONGEST_BREAK);
+    }
+    say(output, &AgentReport::default());
+    Ok(())
 }
 
-async fn wait(pause: Duration, terminated: &mut Signal, interrupted: &mut Signal) -> Woken {
-    tokio::select! {
-        () = tokio::time::sleep(pause) => Woken::ByTime,
-        _ = terminated.recv() => Woken::BySignal,
-        _ = interrupted.recv() => Woken::BySignal,
+fn try_to_fetch(
+    (place, open): (&str, &Open),
+    directory: &dyn Store,
+    checkpoint: &str,
+) -> Result<(), StoreError> {
+    let bucket = open()?;
+    let path = agent::inside(place.trim_end_matches('/'), checkpoint.trim_end_matches('/'));
+    let markers = mirror::markers(&bucket)?;
+    // The leading worker's agent sees that, too, and has everybody started anew with what there is.
+    let Some(marker) = markers.iter().find(|marker| Some(marker.path.as_str()) == path) else {
+        return Err(StoreError::Vanished(checkpoint.to_owned()));
+    };
+    mirror::fetch(&bucket, directory, marker)
+}
+
+/// SIGTERM and SIGINT, heard in a thread of their own: what this one does may take long.
+struct Ends {
+    told: Receiver<()>,
+    may_wait: Arc<AtomicBool>,
+}
+
+impl Ends {
+    /// Until it may wait, the process ends at once, with this code.
+    fn listen(code: i32) -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (mut terminated, mut interrupted) = runtime.block_on(async {
+            Ok::<_, std::io::Error>((signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?))
+        })?;
+        let (tell, told) = channel();
+        let may_wait = Arc::new(AtomicBool::new(false));
+        let patience = may_wait.clone();
+        std::thread::spawn(move || {
+            loop {
+                runtime.block_on(async {
+                    tokio::select! {
+                        _ = terminated.recv() => {}
+                        _ = interrupted.recv() => {}
+                    }
+                });
+                if !patience.load(Ordering::SeqCst) {
+                    std::process::exit(code);
+                }
+                if tell.send(()).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { told, may_wait })
+    }
+
+    fn may_wait(&self, may: bool) {
+        self.may_wait.store(may, Ordering::SeqCst);
+    }
+
+    /// Waits for a signal for so long at most. Tells whether one came.
+    fn within(&self, pause: Duration) -> bool {
+        self.told.recv_timeout(pause) != Err(RecvTimeoutError::Timeout)
     }
 }
 

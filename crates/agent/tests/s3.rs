@@ -4,7 +4,6 @@
 
 mod support {
     pub(crate) mod files;
-    pub(crate) mod s3;
 }
 
 use std::io::{BufRead, BufReader};
@@ -14,15 +13,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use support::files::{self, Files, file};
-use support::s3::{Parts, Server};
 use tempfile::TempDir;
 use trainyard_agent::scan::{Moment, Scanner, Writers};
 use trainyard_agent::store::{Bucket, Directory, Store};
 use trainyard_agent::{Agent, Layout, Options, Resume, Start, mirror};
 use trainyard_api::checkpoint::AgentReport;
+use trainyard_testbucket::{Parts, Server};
 
 /// More than two parts of an upload.
 const LARGE: usize = 20 << 20;
+
+const PLACE: &str = "s3://bucket/jobs/a";
 
 struct World {
     disk: TempDir,
@@ -57,7 +58,7 @@ impl World {
     fn mirroring(&self, directory: &str, options: Options) -> Agent {
         let store = Box::new(Directory::new(&self.directory(directory)));
         let variables = self.server.variables("secret");
-        Agent::new(store, options).with_copy_in("s3://bucket/jobs/a", variables, true).unwrap()
+        Agent::new(store, options).with_copy_in(PLACE, variables, true)
     }
 }
 
@@ -179,7 +180,7 @@ fn a_copy_is_restored_as_it_was() {
     let mut elsewhere = world.mirroring("elsewhere", options());
     let report = elsewhere.begin(at(0));
     assert_eq!(elsewhere.start(), Start::Differs);
-    let restored = format!("{}/checkpoint-500", world.directory("elsewhere"));
+    let restored = format!("{PLACE}/checkpoint-500");
     assert_eq!(report.checkpoint.unwrap().path, restored);
     for name in ["optimizer.bin", "trainer_state.json", "model-00001-of-00002.safetensors"] {
         let read = |place: &str| {
@@ -231,13 +232,17 @@ fn an_upload_that_breaks_is_told_and_repeated() {
     let world = World::new();
     world.write("work", &vec![file("step-1.pt", files::torch(&[]))]);
     let first = format!("{}/step-1.pt", world.directory("work"));
-    let mut agent = world.mirroring("work", Options { resumed_from: Some(first.clone()), ..options() });
+    let mut agent = world.mirroring("work", Options { resumed_from: Some(first), ..options() });
     agent.begin(at(0));
     agent.finish(at(1));
     world.write("work", &vec![file("step-2.pt", large_checkpoint())]);
     world.server.parts_are(Parts::Dropped);
     let report = agent.finish(at(100));
-    assert_eq!(report.checkpoint.unwrap().path, first, "what is not safe is not reported");
+    assert_eq!(
+        report.checkpoint.unwrap().path,
+        format!("{PLACE}/step-1.pt"),
+        "what is not safe is not reported"
+    );
     assert!(report.problem.unwrap().starts_with("a checkpoint could not be copied"));
     assert_eq!(mirror::markers(&world.bucket()).unwrap().len(), 1);
 
@@ -254,7 +259,7 @@ fn agent_process() {
     let Ok(directory) = std::env::var("AGENT_PROCESS_DIRECTORY") else { return };
     let variables = std::env::vars().filter(|(key, _)| key.starts_with("AWS_")).collect();
     let agent = Agent::new(Box::new(Directory::new(&directory)), options());
-    let agent = agent.with_copy_in("s3://bucket/jobs/a", variables, true).unwrap();
+    let agent = agent.with_copy_in(PLACE, variables, true);
     trainyard_agent::run::run(agent, Duration::from_millis(50), &mut std::io::stdout()).unwrap();
 }
 

@@ -57,6 +57,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     interval: Option<Duration>,
 
+    /// Only fetch --resumed-from from --mirror into the directory, and end: what a worker needs that is not the leading one.
+    /// Waits as long as the bucket cannot be read.
+    #[arg(long, requires = "mirror", conflicts_with_all = ["restore", "ready_file"])]
+    fetch: bool,
+
     /// Only tell, by the exit code, whether the ready file has been made.
     #[arg(long, requires = "ready_file")]
     is_ready: bool,
@@ -87,6 +92,7 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
         mirror,
         restore,
         interval,
+        fetch,
         is_ready,
     } = options;
     if is_ready {
@@ -101,6 +107,17 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
     let is_bucket = Bucket::is_url(&directory);
     if is_bucket && mirror.is_some() {
         bail!("--mirror copies a directory, but --directory is a bucket: leave out one of them");
+    }
+    if let Some(url) = mirror.as_deref().filter(|url| !Bucket::is_url(url)) {
+        bail!("--mirror {url}: write s3://bucket/prefix or gs://bucket/prefix");
+    }
+    if let Some(url) = mirror.as_deref().filter(|_| fetch) {
+        if resumed_from.is_empty() {
+            bail!("--fetch needs --resumed-from: what is to be fetched?");
+        }
+        let open = || Bucket::open(url, variables());
+        watch::fetch((url, &open), &Directory::new(&directory), &resumed_from, &mut std::io::stdout())?;
+        return Ok(ExitCode::SUCCESS);
     }
     let store: Box<dyn Store> = if is_bucket {
         Box::new(Bucket::open(&directory, variables())?)
@@ -120,7 +137,7 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
     };
     let mut agent = Agent::new(store, options);
     if let Some(url) = mirror {
-        agent = agent.with_copy_in(&url, variables(), restore)?;
+        agent = agent.with_copy_in(&url, variables(), restore);
     }
     let interval = interval.unwrap_or(Duration::from_secs(if is_bucket { 15 } else { 2 }));
     watch::run(agent, interval, &mut std::io::stdout())?;

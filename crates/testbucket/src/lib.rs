@@ -1,6 +1,9 @@
-//! A real S3 server on loopback, which checks signatures, and which can be told to fail in the middle of an upload.
+//! A real S3 server on loopback, which checks signatures, and which can be told to fail: always, or in the middle of an upload.
+
+#![expect(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
@@ -11,8 +14,8 @@ use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
 
 /// What becomes of the parts of uploads.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Parts {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parts {
     Served,
     /// The connection breaks.
     Dropped,
@@ -20,15 +23,18 @@ pub(crate) enum Parts {
     Held,
 }
 
-pub(crate) struct Server {
-    pub(crate) endpoint: String,
+#[derive(Debug)]
+pub struct Server {
+    pub endpoint: String,
     parts: Arc<Mutex<Parts>>,
+    /// No request is answered with anything but 503.
+    is_down: Arc<AtomicBool>,
     held: Receiver<()>,
 }
 
 impl Server {
     /// Serves directories below `root` as buckets.
-    pub(crate) fn start(root: &Path) -> Self {
+    pub fn start(root: &Path) -> Self {
         let storage = s3s_fs::FileSystem::new(root).unwrap();
         let mut builder = S3ServiceBuilder::new(storage);
         builder.set_auth(SimpleAuth::from_single("key", "secret"));
@@ -36,25 +42,31 @@ impl Server {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let parts = Arc::new(Mutex::new(Parts::Served));
+        let is_down = Arc::new(AtomicBool::new(false));
         let (tell, held) = channel();
-        let shared = parts.clone();
+        let shared = (parts.clone(), is_down.clone());
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(serve(listener, service, shared, tell));
         });
-        Self { endpoint, parts, held }
+        Self { endpoint, parts, is_down, held }
     }
 
-    pub(crate) fn parts_are(&self, parts: Parts) {
+    pub fn parts_are(&self, parts: Parts) {
         *self.parts.lock().unwrap() = parts;
     }
 
-    pub(crate) fn wait_until_held(&self) {
+    /// Whether every request fails, as it does when such a service has a bad hour.
+    pub fn is_down(&self, down: bool) {
+        self.is_down.store(down, Ordering::SeqCst);
+    }
+
+    pub fn wait_until_held(&self) {
         self.held.recv().unwrap();
     }
 
     /// The environment of a pod with these credentials.
-    pub(crate) fn variables(&self, secret: &str) -> Vec<(String, String)> {
+    pub fn variables(&self, secret: &str) -> Vec<(String, String)> {
         let all = [
             ("AWS_ACCESS_KEY_ID", "key"),
             ("AWS_SECRET_ACCESS_KEY", secret),
@@ -68,7 +80,7 @@ impl Server {
 async fn serve(
     listener: std::net::TcpListener,
     service: s3s::service::S3Service,
-    parts: Arc<Mutex<Parts>>,
+    (parts, is_down): (Arc<Mutex<Parts>>, Arc<AtomicBool>),
     tell: Sender<()>,
 ) {
     listener.set_nonblocking(true).unwrap();
@@ -76,11 +88,18 @@ async fn serve(
     loop {
         let (socket, _) = listener.accept().await.unwrap();
         let (service, parts, tell) = (service.clone(), parts.clone(), tell.clone());
+        let is_down = is_down.clone();
         let answer = service_fn(move |request: hyper::Request<Incoming>| {
             let (service, tell) = (service.clone(), tell.clone());
             let is_second_part = request.uri().query().is_some_and(|query| query.contains("partNumber=2"));
             let fate = if is_second_part { *parts.lock().unwrap() } else { Parts::Served };
+            let is_down = is_down.load(Ordering::SeqCst);
             async move {
+                if is_down {
+                    let mut answer = hyper::Response::new(s3s::Body::empty());
+                    *answer.status_mut() = hyper::StatusCode::SERVICE_UNAVAILABLE;
+                    return Ok(answer);
+                }
                 match fate {
                     Parts::Served => {
                         Service::call(&service, request).await.map_err(|error| format!("{error:?}"))

@@ -1,0 +1,359 @@
+//! A job whose checkpoints are kept in a bucket: what starts, what waits, what is fetched, and what is saved in the end.
+
+#![expect(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
+mod support {
+    pub(crate) mod files;
+}
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use support::files::{self, Files, file};
+use tempfile::TempDir;
+use trainyard_agent::scan::Moment;
+use trainyard_agent::store::{Bucket, Directory, Store};
+use trainyard_agent::{Agent, Layout, Options, Resume, Start, mirror};
+use trainyard_api::checkpoint::AgentReport;
+use trainyard_testbucket::Server;
+
+const PLACE: &str = "s3://bucket/ml/bert";
+
+struct World {
+    disk: TempDir,
+    server: Server,
+}
+
+impl World {
+    fn new() -> Self {
+        let disk = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(disk.path().join("buckets/bucket")).unwrap();
+        let server = Server::start(&disk.path().join("buckets"));
+        Self { disk, server }
+    }
+
+    /// The directory of a pod.
+    fn pod(&self, name: &str) -> PathBuf {
+        let path = self.disk.path().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn save(&self, pod: &str, files: &Files) {
+        files::write(&self.pod(pod), files);
+    }
+
+    fn has(&self, pod: &str, path: &str) -> bool {
+        self.pod(pod).join(path).exists()
+    }
+
+    fn ready_file(&self) -> PathBuf {
+        self.disk.path().join("ready")
+    }
+
+    fn agent(&self, pod: &str, options: Options) -> Agent {
+        self.agent_with(pod, PLACE, "secret", options)
+    }
+
+    fn agent_with(&self, pod: &str, url: &str, secret: &str, options: Options) -> Agent {
+        let store = Box::new(Directory::new(self.pod(pod).to_str().unwrap()));
+        Agent::new(store, options).with_copy_in(url, self.server.variables(secret), true)
+    }
+
+    fn bucket(&self) -> Bucket {
+        Bucket::open(PLACE, self.server.variables("secret")).unwrap()
+    }
+
+    /// What is whole in the bucket, newest first.
+    fn kept(&self) -> Vec<String> {
+        mirror::markers(&self.bucket()).unwrap().into_iter().map(|marker| marker.path).collect()
+    }
+
+    /// Has these saved by an earlier attempt.
+    fn with_saved(self, names: &[&str]) -> Self {
+        let mut agent = self.agent("before", options());
+        agent.begin(at(0));
+        for name in names {
+            self.save("before", &vec![file(*name, files::torch(&[]))]);
+            agent.finish(at(10));
+        }
+        self
+    }
+}
+
+fn options() -> Options {
+    Options {
+        layouts: Layout::ALL.to_vec(),
+        keep_last: 0,
+        resumed_from: None,
+        resume: Resume::Auto,
+        ready_file: None,
+        attempt: None,
+    }
+}
+
+fn told(name: &str) -> Options {
+    Options { resumed_from: Some(format!("{PLACE}/{name}")), ..options() }
+}
+
+fn at(seconds: u64) -> Moment {
+    Moment { wall: Timestamp::now(), elapsed: Duration::from_secs(seconds) }
+}
+
+fn path(report: &AgentReport) -> Option<&str> {
+    report.checkpoint.as_ref().map(|checkpoint| checkpoint.path.as_str())
+}
+
+#[test]
+fn a_bad_hour_of_the_bucket_holds_the_start_and_is_no_fresh_start() {
+    let world = World::new().with_saved(&["step-5.pt"]);
+    world.server.is_down(true);
+    let ready_file = Some(world.ready_file());
+    let mut agent = world.agent("pod", Options { ready_file, ..told("step-5.pt") });
+    let report = agent.begin(at(0));
+    assert_eq!(agent.start(), Start::Held);
+    assert!(report.unread && report.checkpoint.is_none() && !report.resume_differs, "{report:?}");
+    let problem = report.problem.clone().unwrap();
+    for words in
+        ["the program is not started", "s3://bucket/ml/bert cannot be reached", "checkpoint.resume: Never"]
+    {
+        assert!(problem.contains(words), "{words}: {problem}");
+    }
+    assert!(!world.ready_file().exists());
+    world.server.is_down(false);
+    assert_eq!(agent.look(at(1)), report, "it is too early to ask again");
+    let report = agent.look(at(10));
+    assert_eq!((agent.start(), path(&report)), (Start::Ready, Some("s3://bucket/ml/bert/step-5.pt")));
+    assert_eq!((report.problem, report.unread), (None, false));
+    assert!(world.ready_file().exists() && world.has("pod", "step-5.pt"));
+}
+
+#[test]
+fn wrong_credentials_hold_the_start_unless_nothing_is_to_be_read() {
+    let world = World::new().with_saved(&["step-5.pt"]);
+    let mut agent = world.agent_with("pod", PLACE, "wrong", options());
+    let problem = agent.begin(at(0)).problem.unwrap();
+    assert_eq!(agent.start(), Start::Held);
+    assert!(
+        problem.contains("the credentials for s3://bucket/ml/bert were refused: check the secret"),
+        "{problem}"
+    );
+
+    let afresh = Options { resume: Resume::Never, ..options() };
+    let mut agent = world.agent_with("afresh", PLACE, "wrong", afresh);
+    let report = agent.begin(at(0));
+    assert_eq!(agent.start(), Start::Ready);
+    assert!(report.problem.unwrap().contains("were refused"));
+}
+
+#[test]
+fn a_bucket_that_does_not_exist_stops_nobody_who_knows_of_nothing_in_it() {
+    let world = World::new();
+    let elsewhere = "s3://nowhere/ml/bert";
+    let mut agent = world.agent_with("pod", elsewhere, "secret", options());
+    let report = agent.begin(at(0));
+    assert_eq!(agent.start(), Start::Ready);
+    assert!(report.problem.unwrap().starts_with("the bucket nowhere does not exist: create it"));
+    world.save("pod", &vec![file("step-1.pt", files::torch(&[]))]);
+    assert_eq!(agent.look(at(20)).checkpoint, None, "it is not safe");
+    // Somebody creates it, and what has been saved meanwhile is copied.
+    std::fs::create_dir(world.disk.path().join("buckets/nowhere")).unwrap();
+    let report = agent.finish(at(40));
+    assert_eq!((path(&report), &report.problem), (Some("s3://nowhere/ml/bert/step-1.pt"), &None));
+
+    // Who was told of something holds on: it may be in a bucket of a similar name.
+    let resumed_from = Some("s3://missing/ml/bert/step-9.pt".to_owned());
+    let mut agent =
+        world.agent_with("other", "s3://missing/ml/bert", "secret", Options { resumed_from, ..options() });
+    assert!(agent.begin(at(0)).problem.unwrap().contains("the bucket missing does not exist"));
+    assert_eq!(agent.start(), Start::Held);
+}
+
+#[test]
+fn what_is_in_the_bucket_decides_and_not_what_the_attempt_was_told() {
+    let world = World::new().with_saved(&["step-5.pt", "step-6.pt"]);
+    for (pod, options) in [("afresh", options()), ("older", told("step-5.pt"))] {
+        let mut agent = world.agent(pod, options);
+        let report = agent.begin(at(0));
+        assert_eq!((agent.start(), path(&report)), (Start::Differs, Some("s3://bucket/ml/bert/step-6.pt")));
+        assert!(report.resume_differs);
+    }
+    let mut agent = world.agent("right", told("step-6.pt"));
+    agent.begin(at(0));
+    assert_eq!(agent.start(), Start::Ready);
+}
+
+#[test]
+fn a_pod_that_takes_the_place_of_another_goes_on_from_what_that_one_did() {
+    let world = World::new().with_saved(&["step-5.pt"]);
+    let same = || Options { attempt: Some("uid/2".to_owned()), ..told("step-5.pt") };
+    let mut agent = world.agent("pod", same());
+    agent.begin(at(0));
+    assert_eq!(agent.start(), Start::Ready);
+    world.save("pod", &vec![file("step-6.pt", files::torch(&[]))]);
+    agent.finish(at(10));
+    assert_eq!(world.kept(), ["step-6.pt", "step-5.pt"]);
+
+    let mut agent = world.agent("replacement", same());
+    let report = agent.begin(at(0));
+    assert_eq!((agent.start(), report.resume_differs), (Start::Ready, false));
+    assert!(world.has("replacement", "step-5.pt") && !world.has("replacement", "step-6.pt"));
+
+    // The next attempt is another matter.
+    let mut agent = world.agent("next", Options { attempt: Some("uid/3".to_owned()), ..told("step-5.pt") });
+    agent.begin(at(0));
+    assert_eq!(agent.start(), Start::Differs);
+    // And an agent of it that is started again has not let it go either.
+    let mut agent = world.agent("next", Options { attempt: Some("uid/3".to_owned()), ..told("step-5.pt") });
+    agent.begin(at(0));
+    assert_eq!(agent.start(), Start::Differs);
+}
+
+#[test]
+fn a_start_afresh_removes_nothing_of_what_was_there() {
+    let world = World::new().with_saved(&["step-900.pt"]);
+    let options = Options { resume: Resume::Never, keep_last: 1, ..options() };
+    let mut agent = world.agent("pod", options);
+    agent.begin(at(0));
+    for step in 1..=2 {
+        world.save("pod", &vec![file(format!("step-{step}.pt"), files::torch(&[]))]);
+        let report = agent.finish(at(step * 10));
+        assert_eq!(path(&report), Some(format!("{PLACE}/step-{step}.pt").as_str()), "{report:?}");
+    }
+    assert_eq!(world.kept(), ["step-900.pt", "step-2.pt"]);
+}
+
+#[test]
+fn what_does_not_look_like_a_checkpoint_when_it_is_back_is_passed_over() {
+    let world = World::new();
+    let mut agent = world.agent("before", options());
+    agent.begin(at(0));
+    for (name, content) in [("step-5.pt", files::torch(&[])), ("checkpoint-step-9.json", files::digits(1, 9))]
+    {
+        world.save("before", &vec![file(name, content)]);
+        agent.finish(at(10));
+    }
+    assert_eq!(world.kept(), ["checkpoint-step-9.json", "step-5.pt"]);
+    let mut agent = world.agent("pod", Options { layouts: vec![Layout::Torch], ..told("step-5.pt") });
+    let report = agent.begin(at(0));
+    assert_eq!((agent.start(), path(&report)), (Start::Ready, Some("s3://bucket/ml/bert/step-5.pt")));
+    let problem = report.problem.unwrap();
+    assert!(
+        problem.contains("checkpoint-step-9.json was fetched") && problem.contains("checkpoint.layout"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn what_was_written_last_is_copied_although_nothing_proves_that_it_is_whole() {
+    let world = World::new();
+    let mut agent = world.agent("pod", options());
+    agent.begin(at(0));
+    world.save("pod", &vec![file("step-3.msgpack", vec![1, 2, 3])]);
+    assert_eq!(agent.look(at(1)).checkpoint, None, "it may still be being written");
+    assert_eq!(agent.finish(at(2)).checkpoint.unwrap().step, Some(3), "but not by a program that has ended");
+    assert_eq!(world.kept(), ["step-3.msgpack"]);
+}
+
+/// Tells of every line that is written.
+struct Lines(Sender<AgentReport>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        for report in String::from_utf8_lossy(bytes).lines().filter_map(AgentReport::of_line) {
+            self.0.send(report).unwrap();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn the_other_workers_fetch_the_one_that_they_are_told_and_wait_for_it() {
+    let world = World::new().with_saved(&["step-5.pt", "step-6.pt"]);
+    world.server.is_down(true);
+    let (tell, told) = channel();
+    let variables = world.server.variables("secret");
+    let pod = world.pod("pod");
+    let fetching = std::thread::spawn(move || {
+        let open = move || Bucket::open(PLACE, variables.clone());
+        let directory = Directory::new(pod.to_str().unwrap());
+        let checkpoint = format!("{PLACE}/step-5.pt");
+        // A line may be written in pieces.
+        let mut output = std::io::LineWriter::new(Lines(tell));
+        trainyard_agent::run::fetch((PLACE, &open), &directory, &checkpoint, &mut output).unwrap();
+    });
+    let report = told.recv().unwrap();
+    assert!(report.unread);
+    assert!(report.problem.unwrap().starts_with("s3://bucket/ml/bert/step-5.pt cannot be fetched yet"));
+    assert!(!world.has("pod", "step-5.pt"));
+    world.server.is_down(false);
+    fetching.join().unwrap();
+    assert_eq!(told.recv().unwrap(), AgentReport::default());
+    assert!(world.has("pod", "step-5.pt") && !world.has("pod", "step-6.pt"));
+    let read = |pod: &str| std::fs::read(world.pod(pod).join("step-5.pt")).unwrap();
+    assert_eq!(read("pod"), read("before"));
+}
+
+/// Not a test but the process of the others: it runs only when it is told where.
+#[test]
+fn agent_process() {
+    let Ok(directory) = std::env::var("AGENT_PROCESS_DIRECTORY") else { return };
+    let variables = std::env::vars().filter(|(key, _)| key.starts_with("AWS_")).collect();
+    let agent = Agent::new(Box::new(Directory::new(&directory)), options());
+    let agent = agent.with_copy_in(PLACE, variables, true);
+    // So long that only the first looks and the last happen.
+    trainyard_agent::run::run(agent, Duration::from_hours(1), &mut std::io::stdout()).unwrap();
+}
+
+fn process(world: &World, directory: &Path) -> (Child, impl Iterator<Item = AgentReport> + use<>) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "agent_process", "--nocapture"])
+        .env("AGENT_PROCESS_DIRECTORY", directory)
+        .envs(world.server.variables("secret"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let reports = lines.filter_map(|line| {
+        let line = line.unwrap();
+        line.find('{').and_then(|at| AgentReport::of_line(&line[at..]))
+    });
+    (child, reports)
+}
+
+fn terminate(child: &Child) {
+    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn what_was_saved_last_is_copied_before_the_agent_ends() {
+    let world = World::new();
+    let (mut child, mut reports) = process(&world, &world.pod("pod"));
+    assert_eq!(reports.next(), Some(AgentReport::default()));
+    world.save("pod", &vec![file("step-7.pt", files::torch(&[]))]);
+    terminate(&child);
+    let last = reports.last().unwrap();
+    assert_eq!(path(&last), Some("s3://bucket/ml/bert/step-7.pt"));
+    assert!(child.wait().unwrap().success());
+    assert_eq!(world.kept(), ["step-7.pt"]);
+    assert!(world.bucket().exists("step-7.pt").unwrap());
+}
+
+#[test]
+fn an_agent_that_holds_the_start_ends_at_once() {
+    let world = World::new();
+    world.server.is_down(true);
+    let (mut child, mut reports) = process(&world, &world.pod("pod"));
+    assert!(reports.next().unwrap().unread);
+    terminate(&child);
+    assert_eq!(reports.next(), None);
+    assert!(child.wait().unwrap().success());
+}

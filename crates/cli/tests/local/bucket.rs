@@ -1,0 +1,154 @@
+//! Checkpoints in a bucket: when nothing of this machine is left, the bucket is enough to go on, bit for bit.
+
+use std::path::{Path, PathBuf};
+
+use trainyard_testbucket::Server;
+
+use crate::support::{Bench, Ended, Running, kill, until};
+
+const EPOCHS: i64 = 6;
+
+/// A small run of the digits example, with a bucket of its own.
+struct Training {
+    bench: Bench,
+    server: Server,
+}
+
+impl Training {
+    /// `more` is more of what is said about checkpoints.
+    fn new(secret: &str, more: &str) -> Self {
+        let bench = Bench::new();
+        std::fs::create_dir_all(bench.path().join("buckets/models")).unwrap();
+        let server = Server::start(&bench.path().join("buckets"));
+        let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits");
+        std::fs::create_dir(bench.path().join("digits")).unwrap();
+        for entry in std::fs::read_dir(digits).unwrap().flatten() {
+            if entry.path().extension().is_some_and(|it| it == "py") {
+                std::fs::copy(entry.path(), bench.path().join("digits").join(entry.file_name())).unwrap();
+            }
+        }
+        let variables: Vec<String> = server
+            .variables(secret)
+            .into_iter()
+            .map(|(name, value)| format!("    - {{name: {name}, value: '{value}'}}\n"))
+            .collect();
+        bench.write(
+            "job.yaml",
+            &format!(
+                "apiVersion: ml.example.com/v1\nkind: TrainingJob\nmetadata: {{name: digits}}\nspec:\n  framework: \
+                 custom\n  image: none\n  numWorkers: 2\n  command: [python3, digits/train.py, --model, MARK]\n  \
+                 backoffLimit: 20\n  hyperparameters: {{epochs: {EPOCHS}, samples: 1200, seed: 1}}\n  \
+                 checkpoint: {{keepLast: 2, {more}storage: {{type: s3, path: 's3://models/runs'}}}}\n  env:\n{}",
+                variables.concat()
+            ),
+        );
+        Self { bench, server }
+    }
+
+    fn place(&self) -> PathBuf {
+        self.bench.path().join("buckets/models/runs/default/digits")
+    }
+
+    /// The newest epoch whose copy is complete.
+    fn kept(&self) -> i64 {
+        let names = std::fs::read_dir(self.place()).into_iter().flatten().flatten();
+        let epoch = |name: String| {
+            name.strip_prefix("checkpoint-epoch-")?.strip_suffix(".json.complete")?.parse().ok()
+        };
+        names.filter_map(|entry| epoch(entry.file_name().into_string().ok()?)).max().unwrap_or(0)
+    }
+
+    fn until_further(&self, run: &Running) -> i64 {
+        let before = self.kept();
+        until("another epoch has arrived in the bucket", || {
+            self.kept() > before || run.stdout().contains("digits: Completed")
+        });
+        self.kept()
+    }
+
+    /// The weights at the end, and all that is saved with them.
+    fn last(&self) -> Vec<u8> {
+        std::fs::read(self.place().join(format!("checkpoint-epoch-{EPOCHS}.json"))).unwrap()
+    }
+
+    /// The worker of that rank, once it is there. Its shell has the same words; the program is the newest.
+    fn worker(&self, rank: i32) -> i32 {
+        let variable = format!("RANK={rank}");
+        until("the worker runs", || !self.bench.processes_with(&variable).is_empty());
+        self.bench.processes_with(&variable).into_iter().max().unwrap_or_default()
+    }
+}
+
+/// The first epoch that a run tells of.
+fn first_epoch(ended: &Ended) -> Option<i64> {
+    ended.stdout.lines().find_map(|line| {
+        let line = &line[line.find('{')?..];
+        serde_json::from_str::<serde_json::Value>(line).ok()?["epoch"].as_i64()
+    })
+}
+
+#[test]
+fn with_nothing_left_but_the_bucket_a_training_ends_as_one_that_nobody_disturbed() {
+    let calm = Training::new("secret", "");
+    let ended = calm.bench.run(&["run", "job.yaml"]);
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert!(ended.stdout.contains("checkpoints: s3://models/runs/default/digits"), "{ended}");
+    let expected = calm.last();
+
+    let training = Training::new("secret", "");
+    let bench = &training.bench;
+    let run = bench.start(&["run", "job.yaml"]);
+    training.until_further(&run);
+    kill(training.worker(1));
+    training.until_further(&run);
+    kill(training.worker(0));
+    let kept = training.until_further(&run);
+    // The operator, the API server and the node are one process here; and then the disk is lost, too.
+    run.signal("-9");
+    run.wait();
+    bench.nobody_is_left();
+    std::fs::remove_dir_all(bench.path().join(".trainyard")).unwrap();
+
+    let ended = bench.run(&["run", "job.yaml"]);
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert!(training.last() == expected, "the weights differ from those of the undisturbed run");
+    assert!(first_epoch(&ended) >= Some(kept), "epoch {kept} was in the bucket: {ended}");
+    let copies = std::fs::read_dir(training.place()).unwrap().flatten();
+    let copies = copies.filter(|entry| entry.file_name().to_string_lossy().ends_with(".complete")).count();
+    assert!(copies <= 3, "old ones are removed, but for the one that was gone on from");
+}
+
+#[test]
+fn the_same_without_namespaces_where_every_pod_has_a_directory_of_another_name() {
+    let training = Training::new("secret", "");
+    let bench = &training.bench;
+    let run = bench.start(&["run", "job.yaml", "--no-isolation"]);
+    let kept = training.until_further(&run);
+    kill(training.worker(1));
+    let ended = run.wait();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert!(kept >= 1 && training.kept() == EPOCHS, "{ended}");
+    let begun = ended.stdout.matches("\"epoch\": 1,").count();
+    assert!(begun <= 2, "it did not begin afresh: {ended}");
+}
+
+#[test]
+fn a_bucket_that_cannot_be_read_is_waited_for() {
+    let training = Training::new("secret", "");
+    training.server.is_down(true);
+    let run = training.bench.start(&["run", "job.yaml"]);
+    run.until_it_says("cannot be reached");
+    assert_eq!(training.kept(), 0);
+    training.server.is_down(false);
+    let ended = run.wait();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert_eq!(training.kept(), EPOCHS);
+}
+
+#[test]
+fn who_starts_afresh_is_not_held_by_wrong_credentials() {
+    let training = Training::new("wrong", "resume: Never, ");
+    let ended = training.bench.run(&["run", "job.yaml"]);
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert_eq!(training.kept(), 0);
+}
