@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use futures::future::join_all;
 use jiff::Timestamp;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 use trainyard_api::{TrainingJob, TrainingJobStatus, names};
@@ -152,6 +153,12 @@ enum Done {
     Stopped(Refusal, String),
     /// This object is not ours.
     InTheWay(String, String),
+    /// The budget cannot be had.
+    Unguarded {
+        taken: bool,
+        what: String,
+        why: String,
+    },
 }
 
 impl<P: Port> Run<'_, P> {
@@ -176,6 +183,9 @@ impl<P: Port> Run<'_, P> {
             Done::InTheWay(what, why) => {
                 self.outcome.obstacles.push((ObstacleKind::NameConflict, what, why));
             }
+            Done::Unguarded { taken, what, why } => {
+                self.outcome.obstacles.push((ObstacleKind::Unguarded { taken }, what, why));
+            }
             Done::Stopped(refusal, what) => {
                 let kind = match &refusal {
                     Refusal::Quota(_) => ObstacleKind::Quota,
@@ -194,6 +204,12 @@ impl<P: Port> Run<'_, P> {
             Step::Create(object) => self.create(object).await,
             Step::Delete { target, grace } => self.delete(target, *grace).await,
             Step::Restore(restore) => self.restore(restore).await,
+            Step::Budget(budget) => self.budget(budget).await,
+            Step::RemoveBudget(name) => match self.port.remove_budget(&self.reference, name).await {
+                // What may not be removed goes with the job.
+                Ok(()) | Err(Refusal::NotFound | Refusal::Forbidden(_)) => Done::Yes,
+                Err(refusal) => passing(refusal, format!("pod disruption budget {name}")),
+            },
             Step::DeleteJob => match self.port.delete_job(&self.reference).await {
                 Ok(()) | Err(Refusal::NotFound | Refusal::Conflict) => Done::Yes,
                 Err(refusal) => Done::Stopped(refusal, "deleting the job".to_owned()),
@@ -291,6 +307,22 @@ impl<P: Port> Run<'_, P> {
         }
     }
 
+    /// Nothing that may be wrong with a budget ends a training.
+    async fn budget(&self, budget: &PodDisruptionBudget) -> Done {
+        let what = format!("pod disruption budget {}", budget.metadata.name.as_deref().unwrap_or_default());
+        match self.port.set_budget(&self.reference, budget).await {
+            Ok(()) => Done::Yes,
+            Err(Refusal::AlreadyExists) => {
+                let why = "it was not made by this job; delete it, or give the job another name".to_owned();
+                Done::Unguarded { taken: true, what, why }
+            }
+            Err(refusal @ (Refusal::Conflict | Refusal::Passing(_) | Refusal::NotFound)) => {
+                passing(refusal, what)
+            }
+            Err(refusal) => Done::Unguarded { taken: false, what, why: refusal.to_string() },
+        }
+    }
+
     async fn restore(&self, restore: &Restore) -> Done {
         self.patched(&restore.target, &restore.patch).await
     }
@@ -329,39 +361,10 @@ impl<P: Port> Run<'_, P> {
     }
 }
 
-/// The merge patch (RFC 7396) that turns one object into another.
-fn difference(before: &Value, after: &Value) -> Value {
-    let (Value::Object(before), Value::Object(after)) = (before, after) else { return after.clone() };
-    let mut patch = Map::new();
-    for name in before.keys().filter(|name| !after.contains_key(*name)) {
-        patch.insert(name.clone(), Value::Null);
-    }
-    for (name, value) in after {
-        match before.get(name) {
-            Some(same) if same == value => {}
-            Some(old) if old.is_object() && value.is_object() => {
-                patch.insert(name.clone(), difference(old, value));
-            }
-            _ => {
-                patch.insert(name.clone(), value.clone());
-            }
-        }
-    }
-    Value::Object(patch)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn differences_name_only_what_changed() {
-        let before =
-            json!({"state": "Pending", "gone": 1, "workers": {"active": 0, "desired": 2}, "list": [1]});
-        let after = json!({"state": "Running", "workers": {"active": 2, "desired": 2}, "list": [1]});
-        assert_eq!(
-            difference(&before, &after),
-            json!({"state": "Running", "gone": null, "workers": {"active": 2}})
-        );
+/// Nobody watches budgets: one that has changed in the meantime is looked at again, and not left to the next version of the job.
+fn passing(refusal: Refusal, what: String) -> Done {
+    match refusal {
+        Refusal::Conflict => Done::Stopped(Refusal::Passing(refusal.to_string()), what),
+        refusal => Done::Stopped(refusal, what),
     }
 }

@@ -52,7 +52,9 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
         memory.refusals += u32::from(!outcome.obstacles.is_empty());
         for (kind, object, message) in outcome.obstacles {
             // Right after an API server has started, its roles allow nothing for a moment.
-            let by_role = kind == ObstacleKind::Forbidden && message.contains(" cannot ");
+            let is_refused =
+                matches!(kind, ObstacleKind::Forbidden | ObstacleKind::Unguarded { taken: false });
+            let by_role = is_refused && message.contains(" cannot ");
             if by_role && memory.refusals <= FORBIDDEN_TRIES {
                 fault = Some(format!("{object}: {message}"));
                 continue;
@@ -120,6 +122,7 @@ fn kind_name(kind: ObstacleKind) -> &'static str {
         ObstacleKind::Quota => "quota",
         ObstacleKind::Forbidden => "forbidden",
         ObstacleKind::Invalid => "invalid",
+        ObstacleKind::Unguarded { .. } => "unguarded",
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
@@ -100,6 +101,15 @@ pub trait Port: Send + Sync {
         patch: &Value,
     ) -> impl Future<Output = Result<Written, Refusal>> + Send;
     fn delete_job(&self, job: &JobRef) -> impl Future<Output = Result<(), Refusal>> + Send;
+    /// Makes this job's budget for evictions, or changes it if it is there. One of that name that is not this job's is left
+    /// alone: `AlreadyExists`.
+    fn set_budget(
+        &self,
+        job: &JobRef,
+        budget: &PodDisruptionBudget,
+    ) -> impl Future<Output = Result<(), Refusal>> + Send;
+    /// Removes the budget of that name, if it is this job's.
+    fn remove_budget(&self, job: &JobRef, name: &str) -> impl Future<Output = Result<(), Refusal>> + Send;
     fn record_event(&self, event: &NewEvent) -> impl Future<Output = Result<(), Refusal>> + Send;
     /// Metadata of an object that stands in our way.
     fn metadata(
@@ -174,6 +184,17 @@ impl KubePort {
     }
 }
 
+impl KubePort {
+    /// The uid of the budget of that name, if it is this job's.
+    async fn own_budget(&self, job: &JobRef, name: &str) -> Result<Option<String>, Refusal> {
+        let url = PodDisruptionBudget::url_path(&(), Some(&job.namespace));
+        let request = Request::new(url).get_metadata(name, &GetParams::default());
+        let metadata = metadata_of(&self.send("budget", request).await?)?;
+        let is_own = crate::views::controller(&metadata).as_deref() == Some(job.uid.as_str());
+        Ok(metadata.uid.filter(|_| is_own))
+    }
+}
+
 fn refusal(error: kube::Error) -> Refusal {
     let kube::Error::Api(status) = error else { return Refusal::Passing(error.to_string()) };
     let message = status.message.clone();
@@ -224,6 +245,25 @@ fn only_this(target: &Target, patch: &Value) -> Value {
     Value::Array(steps)
 }
 
+/// The patch type's own Rust form would parse the operations only to print them again.
+fn json_patch(
+    url: String,
+    name: &str,
+    operations: &Value,
+) -> Result<http::Request<Vec<u8>>, kube::core::request::Error> {
+    let mut request = Request::new(url).patch(name, &by_us(), &Patch::Merge(()))?;
+    let kind = http::HeaderValue::from_static("application/json-patch+json");
+    request.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    *request.body_mut() = operations.to_string().into_bytes();
+    Ok(request)
+}
+
+fn metadata_of(text: &str) -> Result<ObjectMeta, Refusal> {
+    let object: PartialObjectMeta<Pod> = serde_json::from_str(text)
+        .map_err(|error| Refusal::Passing(format!("an answer that is no object: {error}")))?;
+    Ok(object.metadata)
+}
+
 fn json(object: &impl Serialize) -> Result<Vec<u8>, Refusal> {
     serde_json::to_vec(object).map_err(|error| Refusal::Invalid(error.to_string()))
 }
@@ -246,17 +286,7 @@ impl Port for KubePort {
     }
 
     async fn patch(&self, job: &JobRef, target: &Target, patch: &Value) -> Result<Written, Refusal> {
-        let url = url(target.kind, &job.namespace);
-        // The patch type's own Rust form would parse the operations only to print them again.
-        let request =
-            Request::new(url).patch(&target.name, &by_us(), &Patch::Merge(())).map(|mut request| {
-                request.headers_mut().insert(
-                    http::header::CONTENT_TYPE,
-                    http::HeaderValue::from_static("application/json-patch+json"),
-                );
-                *request.body_mut() = only_this(target, patch).to_string().into_bytes();
-                request
-            });
+        let request = json_patch(url(target.kind, &job.namespace), &target.name, &only_this(target, patch));
         match self.write("patch", request).await {
             Err(Refusal::Invalid(why)) if why.contains("/metadata/uid") => Err(Refusal::Conflict),
             other => other,
@@ -277,6 +307,36 @@ impl Port for KubePort {
         self.send("delete", jobs(&job.namespace).delete(&job.name, &only(&job.uid))).await.map(drop)
     }
 
+    async fn set_budget(&self, job: &JobRef, budget: &PodDisruptionBudget) -> Result<(), Refusal> {
+        let url = PodDisruptionBudget::url_path(&(), Some(&job.namespace));
+        let name = budget.metadata.name.as_deref().unwrap_or_default();
+        // Whose it is and what it says, in one request: an apply would change anybody's.
+        let operations = serde_json::json!([
+            {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": job.uid},
+            {"op": "add", "path": "/spec", "value": budget.spec},
+        ]);
+        match self.send("budget", json_patch(url.clone(), name, &operations)).await {
+            Err(Refusal::NotFound) => {
+                let request = Request::new(url).create(&post(), json(budget)?);
+                match self.send("budget", request).await {
+                    Err(Refusal::AlreadyExists) => Err(Refusal::Conflict),
+                    answer => answer.map(drop),
+                }
+            }
+            Err(Refusal::Invalid(why)) => match self.own_budget(job, name).await? {
+                Some(_) => Err(Refusal::Invalid(why)),
+                None => Err(Refusal::AlreadyExists),
+            },
+            answer => answer.map(drop),
+        }
+    }
+
+    async fn remove_budget(&self, job: &JobRef, name: &str) -> Result<(), Refusal> {
+        let Some(uid) = self.own_budget(job, name).await? else { return Ok(()) };
+        let url = PodDisruptionBudget::url_path(&(), Some(&job.namespace));
+        self.send("budget", Request::new(url).delete(name, &only(&uid))).await.map(drop)
+    }
+
     async fn record_event(&self, event: &NewEvent) -> Result<(), Refusal> {
         let body = json(&crate::events::to_kubernetes(event, &self.instance))?;
         let request = Request::new(Event::url_path(&(), Some(&event.job.namespace))).create(&post(), body);
@@ -285,10 +345,7 @@ impl Port for KubePort {
 
     async fn metadata(&self, job: &JobRef, kind: TargetKind, name: &str) -> Result<ObjectMeta, Refusal> {
         let request = Request::new(url(kind, &job.namespace)).get_metadata(name, &GetParams::default());
-        let text = self.send("get", request).await?;
-        let object: PartialObjectMeta<Pod> = serde_json::from_str(&text)
-            .map_err(|error| Refusal::Passing(format!("an answer that is no object: {error}")))?;
-        Ok(object.metadata)
+        metadata_of(&self.send("get", request).await?)
     }
 
     async fn node(&self, name: &str) -> Result<Option<NodeState>, Refusal> {

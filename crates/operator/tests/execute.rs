@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use jiff::Timestamp;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::{Value, json};
 use trainyard_api::{State, TrainingJob, TrainingJobStatus};
@@ -63,6 +64,12 @@ impl Port for Script {
     }
     async fn delete_job(&self, _: &JobRef) -> Result<(), Refusal> {
         self.call("delete job".to_owned()).map(drop)
+    }
+    async fn set_budget(&self, _: &JobRef, budget: &PodDisruptionBudget) -> Result<(), Refusal> {
+        self.call(format!("budget {}", budget.metadata.name.as_deref().unwrap())).map(drop)
+    }
+    async fn remove_budget(&self, _: &JobRef, name: &str) -> Result<(), Refusal> {
+        self.call(format!("remove budget {name}")).map(drop)
     }
     async fn record_event(&self, event: &NewEvent) -> Result<(), Refusal> {
         self.call(format!("event {}", event.reason)).map(drop)
@@ -250,4 +257,55 @@ async fn an_event_that_was_recorded_before_is_no_fault() {
     let port = Script::refusing("event", Refusal::AlreadyExists);
     let outcome = run(&port, &decision()).await;
     assert!(outcome.fault.is_none() && outcome.obstacles.is_empty() && outcome.status_written);
+}
+
+/// A budget, and a status that tells of it.
+fn budgeting(step: Step) -> Plan {
+    Plan { write: StatusWrite::Report, stages: vec![vec![step]], notices: Vec::new(), ..decision() }
+}
+
+#[tokio::test]
+async fn a_budget_is_there_before_the_status_says_so() {
+    let budget = || {
+        let named = json!({"metadata": {"name": "bert"}});
+        Step::Budget(Box::new(serde_json::from_value(named).unwrap()))
+    };
+    let port = Script::default();
+    run(&port, &budgeting(budget())).await;
+    assert_eq!(port.calls()[0], "budget bert");
+    assert!(port.calls()[1].starts_with("status "), "{:?}", port.calls());
+
+    // Whatever is wrong with it is told, and ends nothing.
+    let refusals = [
+        (Refusal::AlreadyExists, Some(ObstacleKind::Unguarded { taken: true }), false),
+        (Refusal::Forbidden("no".into()), Some(ObstacleKind::Unguarded { taken: false }), false),
+        (Refusal::Invalid("no".into()), Some(ObstacleKind::Unguarded { taken: false }), false),
+        (Refusal::Conflict, None, true),
+        (Refusal::Passing("later".into()), None, true),
+    ];
+    for (refusal, obstacle, is_tried_again) in refusals {
+        let port = Script { answers: [("budget", refusal.clone())].into(), ..Default::default() };
+        let outcome = run(&port, &budgeting(budget())).await;
+        let found = outcome.obstacles.first().map(|(kind, ..)| *kind);
+        assert_eq!((found, outcome.fault.is_some()), (obstacle, is_tried_again), "{refusal:?}");
+        assert!(!outcome.status_written, "{refusal:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_budget_is_gone_before_the_status_says_so() {
+    let answers = [
+        (None, true),
+        (Some(Refusal::NotFound), true),
+        (Some(Refusal::Forbidden("no".into())), true),
+        (Some(Refusal::Conflict), false),
+        (Some(Refusal::Passing("later".into())), false),
+    ];
+    for (answer, is_said) in answers {
+        let refusals = answer.clone().map(|refusal| ("remove budget", refusal));
+        let port = Script { answers: refusals.into_iter().collect(), ..Default::default() };
+        let outcome = run(&port, &budgeting(Step::RemoveBudget("bert".into()))).await;
+        assert_eq!(outcome.status_written, is_said, "{answer:?}");
+        assert_eq!(outcome.fault.is_some(), !is_said, "{answer:?}");
+    }
 }

@@ -51,6 +51,10 @@ impl<'a> Draft<'a> {
         self.decided = true;
     }
 
+    pub(crate) fn is_decided(&self) -> bool {
+        self.decided
+    }
+
     pub(crate) fn state(&mut self, state: State) {
         self.status.state = Some(state);
         self.status.phase = Some(state.phase());

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::Value;
 use trainyard_api::TrainingJobStatus;
 
@@ -49,6 +50,10 @@ pub enum Step {
     },
     /// Puts back what somebody changed by hand.
     Restore(Restore),
+    /// Makes the job's budget for evictions, or changes it if it is there.
+    Budget(Box<PodDisruptionBudget>),
+    /// Removes the budget of that name, if it is this job's.
+    RemoveBudget(String),
     /// Deletes the job itself: its time after the end is over.
     DeleteJob,
 }

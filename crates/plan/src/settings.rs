@@ -37,6 +37,8 @@ pub struct Settings {
     pub same_failures: u32,
     /// The image of the agent that watches checkpoints; without one, nobody does.
     pub agent_image: Option<String>,
+    /// A checkpoint that takes longer than this to be written no longer holds back evictions.
+    pub hold_evictions: SignedDuration,
     /// How long the deletion of a job waits for its pods to be gone.
     pub deletion_patience: SignedDuration,
 }
@@ -62,6 +64,7 @@ impl Default for Settings {
             node_failures: 2,
             same_failures: 3,
             agent_image: None,
+            hold_evictions: SignedDuration::from_mins(15),
             deletion_patience: SignedDuration::from_mins(5),
         }
     }

@@ -193,6 +193,9 @@ pub enum ObstacleKind {
     Forbidden,
     /// The API server says that the object is invalid: only another spec can help.
     Invalid,
+    /// The budget that guards the pods against evictions cannot be had, because its name is `taken` or for another reason.
+    /// Training goes on without it.
+    Unguarded { taken: bool },
 }
 
 impl Snapshot {

@@ -289,8 +289,13 @@ fn object(name: &'static str) -> impl Strategy<Value = Vec<ObjectView>> {
 }
 
 fn obstacle() -> impl Strategy<Value = Obstacle> {
-    let kinds =
-        vec![ObstacleKind::NameConflict, ObstacleKind::Quota, ObstacleKind::Forbidden, ObstacleKind::Invalid];
+    let kinds = vec![
+        ObstacleKind::NameConflict,
+        ObstacleKind::Quota,
+        ObstacleKind::Forbidden,
+        ObstacleKind::Invalid,
+        ObstacleKind::Unguarded { taken: true },
+    ];
     (select(kinds), 0i64..3, time()).prop_map(|(kind, generation, retry_at)| Obstacle {
         kind,
         object: "pod bert-workers-0".into(),

@@ -337,7 +337,8 @@ impl History {
             let server = self.world.server();
             let objects = server.children().filter(|(kind, _)| *kind != TargetKind::Claim);
             let objects = objects.map(|(kind, child)| format!("{} {}", kind.as_str(), child.name()));
-            objects.chain(server.jobs().map(|_| "the job".to_owned())).collect()
+            let budgets = server.budgets().keys().map(|name| format!("budget {name}"));
+            objects.chain(budgets).chain(server.jobs().map(|_| "the job".to_owned())).collect()
         };
         if !left.is_empty() {
             self.world.fail(&format!("left after the end: {left:?}"));

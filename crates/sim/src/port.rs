@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use trainyard_operator::{JobRef, NewEvent, Port, Refusal, Written};
@@ -174,6 +175,27 @@ impl Port for SimPort {
         self.call(what, |server, by| {
             let answer = server.delete_job(by, &job.name, Some(&job.uid));
             server.logs(|| Deed::DeleteJob(job.clone(), answer.clone()));
+            answer
+        })
+        .await
+    }
+
+    async fn set_budget(&self, job: &JobRef, budget: &PodDisruptionBudget) -> Result<(), Refusal> {
+        let kept = budget.spec.as_ref().and_then(|spec| spec.min_available.clone());
+        let what = || format!("budget of {}: {kept:?}", job.name);
+        self.call(what, |server, by| {
+            let answer = server.set_budget(by, job, budget);
+            server.logs(|| Deed::Budget(job.clone(), Box::new(budget.clone()), answer.clone()));
+            answer
+        })
+        .await
+    }
+
+    async fn remove_budget(&self, job: &JobRef, name: &str) -> Result<(), Refusal> {
+        let what = || format!("remove budget {name}");
+        self.call(what, |server, by| {
+            let answer = server.remove_budget(by, job, name);
+            server.logs(|| Deed::RemoveBudget(job.clone(), name.to_owned(), answer.clone()));
             answer
         })
         .await

@@ -64,6 +64,11 @@ fn passing() -> TrainingJobSpec {
     }
 }
 
+fn one_by_one() -> TrainingJobSpec {
+    let policy = json!({"restartScope": "Worker"});
+    TrainingJobSpec { failure_policy: serde_json::from_value(policy).ok(), ..kept() }
+}
+
 fn roles() -> TrainingJobSpec {
     let role = |name: &str, order| Role {
         name: name.into(),
@@ -95,6 +100,18 @@ pub fn library() -> Vec<Scenario> {
     let scenario = |name, acts, end| Scenario { name, spec: kept, acts, end, refused: false };
     vec![
         scenario("create and complete", vec![run, succeed], Some(State::Completed)),
+        Scenario {
+            spec: one_by_one,
+            ..scenario(
+                "one by one, with a budget",
+                vec![run, suspend, gone, wait, resume, run],
+                Some(State::Running),
+            )
+        },
+        Scenario {
+            spec: one_by_one,
+            ..scenario("a budget goes in the end", vec![run, succeed], Some(State::Completed))
+        },
         scenario(
             "fail, restart, complete",
             vec![run, fail, gone, wait, run, succeed],
@@ -334,6 +351,7 @@ pub fn end_of(world: &World) -> End {
             without_times(&mut seen);
             (kind.as_str(), child.name().to_owned(), seen)
         })
+        .chain(server.budgets().iter().map(|(name, budget)| ("budget", name.clone(), json!(budget.spec))))
         .collect();
     End { status, objects, tally: world.tally() }
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
@@ -51,6 +52,8 @@ pub enum Deed {
     PatchJob(JobRef, Value, Result<Written, Refusal>),
     PatchStatus(JobRef, Value, Result<Written, Refusal>),
     DeleteJob(JobRef, Result<(), Refusal>),
+    Budget(JobRef, Box<PodDisruptionBudget>, Result<(), Refusal>),
+    RemoveBudget(JobRef, String, Result<(), Refusal>),
     Record(NewEvent, Result<(), Refusal>),
     Submit(String, Box<TrainingJobSpec>),
     Edit(String, Box<TrainingJobSpec>),
@@ -88,6 +91,8 @@ pub struct Server {
     jobs: BTreeMap<String, Job>,
     children: [BTreeMap<String, Child>; 4],
     events: BTreeSet<String>,
+    /// Budgets for evictions, by name. Nobody watches them.
+    budgets: BTreeMap<String, PodDisruptionBudget>,
     /// What watches were told, by kind.
     journal: [Vec<Sighting>; 5],
     /// No more pods than this that have not ended.
@@ -168,6 +173,7 @@ impl Server {
             jobs: BTreeMap::new(),
             children: Default::default(),
             events: BTreeSet::new(),
+            budgets: BTreeMap::new(),
             journal: Default::default(),
             quota: None,
             collects_at_once: true,
@@ -202,6 +208,10 @@ impl Server {
     /// Names of all events that were recorded.
     pub fn events(&self) -> &BTreeSet<String> {
         &self.events
+    }
+
+    pub fn budgets(&self) -> &BTreeMap<String, PodDisruptionBudget> {
+        &self.budgets
     }
 
     /// The events of a watch, from the beginning.
@@ -362,6 +372,45 @@ impl Server {
         Ok(())
     }
 
+    pub fn set_budget(
+        &mut self,
+        _: Actor,
+        job: &JobRef,
+        budget: &PodDisruptionBudget,
+    ) -> Result<(), Refusal> {
+        let name = budget.metadata.name.clone().unwrap_or_default();
+        match self.budgets.get_mut(&name) {
+            Some(other) if !is_of(other, &job.uid) => return Err(Refusal::AlreadyExists),
+            Some(same) if same.spec == budget.spec => return Ok(()),
+            Some(old) => old.spec.clone_from(&budget.spec),
+            None => drop(self.budgets.insert(name, budget.clone())),
+        }
+        self.version += 1;
+        // What is made for a job that is gone goes after it.
+        if self.collects_at_once {
+            self.collect_budgets();
+        }
+        Ok(())
+    }
+
+    pub fn remove_budget(&mut self, _: Actor, job: &JobRef, name: &str) -> Result<(), Refusal> {
+        let budget = self.budgets.get(name).ok_or(Refusal::NotFound)?;
+        if is_of(budget, &job.uid) {
+            self.version += 1;
+            self.budgets.remove(name);
+        }
+        Ok(())
+    }
+
+    fn collect_budgets(&mut self) {
+        let Self { jobs, budgets, .. } = self;
+        let is_there = |uid: &str| jobs.values().any(|job| job.metadata.uid.as_deref() == Some(uid));
+        budgets.retain(|_, budget| {
+            let owners = budget.metadata.owner_references.as_deref().unwrap_or_default();
+            owners.is_empty() || owners.iter().any(|owner| is_there(&owner.uid))
+        });
+    }
+
     pub fn record(&mut self, by: Actor, event: &NewEvent) -> Result<(), Refusal> {
         if !self.events.insert(event.name.clone()) {
             return Err(Refusal::AlreadyExists);
@@ -481,6 +530,7 @@ impl Server {
 
     /// The garbage collector: what belongs to nobody any more goes.
     pub fn collect(&mut self) {
+        self.collect_budgets();
         for (kind, name) in self.garbage() {
             self.remove(Actor::Cluster, kind, &name, None);
         }
@@ -584,6 +634,9 @@ impl Server {
         let uid = job.metadata.uid.clone().unwrap_or_default();
         self.changes.push((by, Change::JobGone(Arc::new(job))));
         let written = self.written();
+        if self.collects_at_once {
+            self.collect_budgets();
+        }
         if self.collects_at_once && self.children().any(|(_, child)| child.is_owned_by(&uid)) {
             self.collect();
         }
@@ -593,6 +646,10 @@ impl Server {
     fn written(&self) -> Written {
         Written { version: self.version, resource_version: self.version.to_string() }
     }
+}
+
+fn is_of(budget: &PodDisruptionBudget, job: &str) -> bool {
+    budget.metadata.owner_references.iter().flatten().any(|owner| owner.uid == job)
 }
 
 fn written(metadata: &ObjectMeta) -> Written {

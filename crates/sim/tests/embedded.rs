@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, ResourceQuota, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt as _};
@@ -127,6 +128,14 @@ impl Twin {
                 (kind(answer), kind(&self.port.patch_status(&self.job(job), &self.translated(patch)).await))
             }
             Deed::DeleteJob(job, answer) => (kind(answer), kind(&self.port.delete_job(&self.job(job)).await)),
+            Deed::Budget(job, budget, answer) => {
+                let value = self.translated(&serde_json::to_value(budget).unwrap());
+                let budget = serde_json::from_value(value).unwrap();
+                (kind(answer), kind(&self.port.set_budget(&self.job(job), &budget).await))
+            }
+            Deed::RemoveBudget(job, name, answer) => {
+                (kind(answer), kind(&self.port.remove_budget(&self.job(job), name).await))
+            }
             Deed::Record(event, answer) => {
                 let mut event = event.clone();
                 event.job = self.job(&event.job);
@@ -278,6 +287,7 @@ impl Twin {
             ("service", names(self.api::<Service>()).await),
             ("config map", maps),
             ("claim", names(self.api::<PersistentVolumeClaim>()).await),
+            ("budget", names(self.api::<PodDisruptionBudget>()).await),
             ("job", names(self.api::<TrainingJob>()).await),
         ])
     }
@@ -285,12 +295,15 @@ impl Twin {
 
 fn left(server: &Server) -> BTreeMap<&'static str, BTreeMap<String, bool>> {
     let mut left: BTreeMap<&'static str, BTreeMap<String, bool>> =
-        ["pod", "service", "config map", "claim", "job"]
+        ["pod", "service", "config map", "claim", "budget", "job"]
             .into_iter()
             .map(|kind| (kind, BTreeMap::new()))
             .collect();
     for (kind, child) in server.children() {
         left.entry(kind.as_str()).or_default().insert(child.name().to_owned(), child.is_deleting());
+    }
+    for name in server.budgets().keys() {
+        left.entry("budget").or_default().insert(name.clone(), false);
     }
     for job in server.jobs() {
         left.entry("job").or_default().insert(job.name_any(), job.metadata.deletion_timestamp.is_some());

@@ -104,6 +104,8 @@ fn left(world: &World) -> Value {
         .collect();
     json!({
         "objects": objects,
+        "budgets": server.budgets().keys().collect::<Vec<_>>(),
+        "budget": status.disruption_budget,
         "spec": job.spec,
         "state": status.state,
         "workers": status.workers,

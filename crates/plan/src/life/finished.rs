@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use super::{ending, report};
+use super::{budget, ending, report};
 use crate::draft::{Draft, later};
 use crate::plan::Step;
 
@@ -19,6 +19,7 @@ pub(super) fn tidy(draft: &mut Draft<'_>) {
     }
     ending::clean_up(draft);
     report::conclude(draft);
+    budget::remove(draft);
     // A negative time is refused by validation; on a job that got past it, it must not mean "at once".
     let ttl = draft.snapshot.job.spec.ttl_seconds_after_finished.filter(|ttl| *ttl >= 0);
     let ended = draft.status.completion_time.as_ref().map(|time| time.0);

@@ -1,6 +1,7 @@
 //! The life of a job: which of its chapters it is in, one file each.
 
 mod backoff;
+mod budget;
 mod deletion;
 mod ending;
 mod finished;

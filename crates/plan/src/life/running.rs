@@ -7,7 +7,7 @@ use serde_json::Value;
 use trainyard_api::{Attempt, Cause, RestartScope, RoleOrder, State, condition, names};
 
 use super::judge::{Case, Gang, Verdict, is_copying};
-use super::{ending, invalid, report, single};
+use super::{budget, ending, invalid, report, single};
 use crate::build;
 use crate::draft::{Draft, later};
 use crate::inputs;
@@ -79,6 +79,7 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
         draft.condition(condition::RESOURCES_CREATED, true, "WorkersCreated", message);
     }
     describe(draft, &world, &gang, older.len());
+    budget::keep(draft, &gang);
 }
 
 /// The number of the attempt that runs or comes next. Pods know it, too: a status that somebody removed is found again.
@@ -132,7 +133,7 @@ fn created_message(world: &World<'_>) -> String {
     format!("Created {}", text::count(usize::try_from(world.size()).unwrap_or(usize::MAX), "worker pod"))
 }
 
-fn is_created(draft: &mut Draft<'_>) -> bool {
+pub(super) fn is_created(draft: &mut Draft<'_>) -> bool {
     draft.open_attempt().is_some_and(|attempt| attempt.created_time.is_some())
 }
 
@@ -239,11 +240,19 @@ impl Overdue {
 
 /// What the cluster refused for this spec, while it is too early to ask again.
 fn refusal<'a>(draft: &Draft<'a>) -> Option<&'a Obstacle> {
-    let snapshot = draft.snapshot;
+    // Nobody waits for a budget.
     let current =
-        |obstacle: &&Obstacle| obstacle.generation == snapshot.generation() && draft.now < obstacle.retry_at;
+        current_obstacles(draft).filter(|obstacle| !matches!(obstacle.kind, ObstacleKind::Unguarded { .. }));
     // An invalid spec is the one thing that waiting does not mend: it is told first.
-    snapshot.obstacles.iter().filter(current).min_by_key(|obstacle| obstacle.kind != ObstacleKind::Invalid)
+    current.min_by_key(|obstacle| obstacle.kind != ObstacleKind::Invalid)
+}
+
+/// What was refused for this spec, and is not to be asked for again yet.
+pub(super) fn current_obstacles<'a>(draft: &Draft<'a>) -> impl Iterator<Item = &'a Obstacle> + use<'a> {
+    let Draft { snapshot, now, .. } = *draft;
+    let generation = snapshot.generation();
+    let obstacles = snapshot.obstacles.iter();
+    obstacles.filter(move |obstacle| obstacle.generation == generation && now < obstacle.retry_at)
 }
 
 fn refused(
@@ -262,7 +271,7 @@ fn refused(
         ObstacleKind::Invalid => return invalid::refuse(draft, &message),
         ObstacleKind::NameConflict => ("NameConflict", "NameConflict"),
         ObstacleKind::Quota => (QUOTA, QUOTA),
-        ObstacleKind::Forbidden => ("Forbidden", "ReconcileFailed"),
+        ObstacleKind::Forbidden | ObstacleKind::Unguarded { .. } => ("Forbidden", "ReconcileFailed"),
     };
     let told = draft.status.condition(condition::RESOURCES_CREATED);
     if told.is_none_or(|told| told.reason != reason) {

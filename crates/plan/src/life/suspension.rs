@@ -2,7 +2,7 @@
 
 use trainyard_api::{Cause, State, condition};
 
-use super::report;
+use super::{budget, report};
 use crate::draft::Draft;
 use crate::text;
 use crate::world::World;
@@ -33,6 +33,7 @@ pub(super) fn hold(draft: &mut Draft<'_>) {
         left => format!("Suspended: {} to be removed", text::count(left, "pod")),
     });
     report::observe(draft, &world, &super::judge::Gang::new());
+    budget::remove(draft);
 }
 
 /// Lets it go on.

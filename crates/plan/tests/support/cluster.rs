@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::{AgentReport, Attempt, Cause, State, TrainingJob, TrainingJobSpec, TrainingJobStatus};
 use trainyard_plan::{
@@ -25,6 +26,8 @@ pub(crate) struct Cluster {
     pub(super) services: BTreeMap<String, ObjectView>,
     pub(super) config_maps: BTreeMap<String, ObjectView>,
     pub(super) claims: BTreeMap<String, ClaimView>,
+    /// What evictions have to keep to.
+    pub(crate) budget: Option<PodDisruptionBudget>,
     pub(super) obstacles: Vec<Obstacle>,
     pub(super) last_status_write: Option<Timestamp>,
     /// Pods that the operator saw and that are gone.
@@ -78,6 +81,7 @@ impl Cluster {
             last_status_write: None,
             progress: None,
             agent: None,
+            budget: None,
             tails: Vec::new(),
             graces: Vec::new(),
             nodes: Vec::new(),
@@ -417,6 +421,11 @@ impl Cluster {
         self.strangers.insert(self.long(short));
     }
 
+    /// Somebody else's budget, under the job's own name.
+    pub(crate) fn strange_budget(&mut self) {
+        self.strangers.insert(self.name.clone());
+    }
+
     pub(crate) fn stranger_leaves(&mut self) {
         self.strangers.clear();
     }
@@ -442,6 +451,7 @@ impl Cluster {
     /// The job is gone, and the garbage collector takes what it owned.
     pub(super) fn collect(&mut self) {
         let uid = self.job.take().and_then(|job| job.metadata.uid);
+        self.budget = None;
         self.pods.retain(|_, pod| pod.owner.as_deref() != uid.as_deref());
         self.services.retain(|_, view| view.owner != uid);
         self.config_maps.retain(|_, view| view.owner != uid);

@@ -2,6 +2,7 @@
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use trainyard_api::{State, TrainingJobStatus, names};
@@ -25,7 +26,7 @@ pub(crate) struct Crashed;
 pub(crate) struct Tally {
     pub(crate) creates: usize,
     pub(crate) deletes: usize,
-    /// Finalizers and restored objects.
+    /// Finalizers, budgets and restored objects.
     pub(crate) patches: usize,
     pub(crate) statuses: usize,
     pub(crate) events: usize,
@@ -265,6 +266,11 @@ impl Cluster {
             Step::Create(object) => self.create(object),
             Step::Delete { target, grace } => self.delete(target, *grace),
             Step::Restore(restore) => self.restore(restore),
+            Step::Budget(budget) => self.set_budget(budget),
+            Step::RemoveBudget(_) => {
+                self.tally.deletes += 1;
+                self.budget = None;
+            }
             Step::DeleteJob => {
                 self.tally.deletes += 1;
                 self.delete_job();
@@ -325,6 +331,23 @@ impl Cluster {
                 self.pod_attempts()
             );
         }
+    }
+
+    fn set_budget(&mut self, budget: &PodDisruptionBudget) {
+        let name = budget.metadata.name.clone().expect("a name");
+        if self.strangers.contains(&name) {
+            self.tally.refused += 1;
+            self.obstacles.push(Obstacle {
+                kind: ObstacleKind::Unguarded { taken: true },
+                object: format!("pod disruption budget {name}"),
+                message: "it was not made by Trainyard".into(),
+                generation: self.job().metadata.generation.unwrap_or_default(),
+                retry_at: self.now + SignedDuration::from_secs(30),
+            });
+            return;
+        }
+        self.tally.patches += 1;
+        self.budget = Some(budget.clone());
     }
 
     fn refusal(&self, object: &NewObject) -> Option<(ObstacleKind, String)> {

@@ -89,6 +89,16 @@ pub(crate) fn check(snapshot: &Snapshot, plan: &Plan, now: jiff::Timestamp, orde
                 });
                 assert!(ours, "changes what is not ours: {:?}", restore.target);
             }
+            Step::Budget(budget) => {
+                assert_eq!(budget.metadata.name.as_deref(), Some(world.job), "another job's budget");
+                let known = snapshot.job.status.as_ref().and_then(|status| status.disruption_budget.as_ref());
+                assert!(known.is_some(), "a budget is made that nobody would know to remove");
+                assert_ne!(plan.write, StatusWrite::BeforeSteps, "says what a budget allows before it does");
+            }
+            Step::RemoveBudget(name) => {
+                assert_eq!(name, world.job, "another job's budget");
+                assert_ne!(plan.write, StatusWrite::BeforeSteps, "says that a budget is gone before it is");
+            }
             Step::AddFinalizer | Step::RemoveFinalizer | Step::DeleteJob => {}
         }
     }
