@@ -121,7 +121,7 @@ impl ApiError {
             reason,
             format!(
                 "{what}: this is Trainyard's embedded control plane, which has pods, services, config maps, secrets, \
-                 claims, nodes, events, leases, quotas, custom resources and what they need (kubectl api-resources \
+                 claims, nodes, events, leases, quotas, budgets, custom resources and what they need (kubectl api-resources \
                  lists them); for the rest, use a cluster"
             ),
         )

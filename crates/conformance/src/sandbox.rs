@@ -153,6 +153,18 @@ impl Sandbox {
         }
     }
 
+    /// Posts again and again until that is not too much any more: for what waits until a controller has had its say.
+    pub async fn post_until_allowed(&self, path: &str, body: Value) -> Answer {
+        let start = std::time::Instant::now();
+        loop {
+            let answer = self.post(path, body.clone()).await;
+            if answer.status() != 429 || start.elapsed() > LIMIT {
+                return answer;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
     /// Waits until there is nothing at the path.
     pub async fn until_gone(&self, path: &str) {
         self.until(path, "nothing there any more", |answer| answer.status() == 404).await;
@@ -183,7 +195,7 @@ impl Sandbox {
         } else {
             let mut parts = path.splitn(3, '/');
             let first = parts.next().unwrap_or_default();
-            if first.contains('.') || first == "apps" || first == "batch" {
+            if first.contains('.') || ["apps", "batch", "policy"].contains(&first) {
                 let version = parts.next().unwrap_or_default();
                 let rest = parts.next().unwrap_or_default();
                 format!("/apis/{first}/{version}/namespaces/{}/{rest}", self.namespace)

@@ -11,6 +11,7 @@ use crate::clock::seconds;
 use crate::error::{ApiError, Result};
 use crate::exec;
 use crate::kubelet::{ExecOptions, Kubelet, KubeletError, LogOptions, PodId};
+use crate::rules::budgets;
 use crate::shared::Shared;
 use crate::store::{Object, key};
 use crate::write::{DeleteOptions, Propagation};
@@ -242,6 +243,11 @@ fn evict(shared: &Arc<Shared>, namespace: &str, name: &str, incoming: &Incoming)
     };
     shared.change(|state| {
         let kind = state.kinds.find("", "pods").cloned().ok_or_else(ApiError::no_such_path)?;
+        if let Some(pod) = state.store.get("pods", &key(namespace, name)) {
+            let budgets = state.store.list("poddisruptionbudgets.policy", namespace);
+            let pods = state.store.list("pods", namespace);
+            budgets::allows(&pod.value(), budgets.map(|one| one.value()), pods.map(|one| one.value()))?;
+        }
         state.delete(&kind, namespace, name, &options)
     })?;
     let mut status = success(Value::Null);

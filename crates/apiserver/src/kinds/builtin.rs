@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::events::v1::Event as NewEvent;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -31,6 +32,7 @@ pub(crate) enum Builtin {
     NewEvent,
     Quota,
     Lease,
+    Budget,
     Definition,
     PriorityClass,
     StorageClass,
@@ -65,6 +67,7 @@ const ROWS: &[Row] = &[
     Row { builtin: Builtin::NewEvent, group: "events.k8s.io", kind: "Event", plural: "events", singular: "event", short: &["ev"], categories: &[], namespaced: true, status: false, schema: schema_of::<NewEvent>, definitions: definitions_of::<NewEvent> },
     Row { builtin: Builtin::Quota, group: "", kind: "ResourceQuota", plural: "resourcequotas", singular: "resourcequota", short: &["quota"], categories: &[], namespaced: true, status: true, schema: schema_of::<core::ResourceQuota>, definitions: definitions_of::<core::ResourceQuota> },
     Row { builtin: Builtin::Lease, group: "coordination.k8s.io", kind: "Lease", plural: "leases", singular: "lease", short: &[], categories: &[], namespaced: true, status: false, schema: schema_of::<Lease>, definitions: definitions_of::<Lease> },
+    Row { builtin: Builtin::Budget, group: "policy", kind: "PodDisruptionBudget", plural: "poddisruptionbudgets", singular: "poddisruptionbudget", short: &["pdb"], categories: &[], namespaced: true, status: true, schema: schema_of::<PodDisruptionBudget>, definitions: definitions_of::<PodDisruptionBudget> },
     Row { builtin: Builtin::Definition, group: "apiextensions.k8s.io", kind: "CustomResourceDefinition", plural: "customresourcedefinitions", singular: "customresourcedefinition", short: &["crd", "crds"], categories: &["api-extensions"], namespaced: false, status: true, schema: schema_of::<CustomResourceDefinition>, definitions: definitions_of::<CustomResourceDefinition> },
     Row { builtin: Builtin::PriorityClass, group: "scheduling.k8s.io", kind: "PriorityClass", plural: "priorityclasses", singular: "priorityclass", short: &["pc"], categories: &[], namespaced: false, status: false, schema: schema_of::<PriorityClass>, definitions: definitions_of::<PriorityClass> },
     Row { builtin: Builtin::StorageClass, group: "storage.k8s.io", kind: "StorageClass", plural: "storageclasses", singular: "storageclass", short: &["sc"], categories: &[], namespaced: false, status: false, schema: schema_of::<StorageClass>, definitions: definitions_of::<StorageClass> },

@@ -170,6 +170,12 @@ pub(crate) fn builtin(builtin: Builtin) -> Vec<Column> {
         ],
         Builtin::Quota => &[("Request", "string", 0), ("Limit", "string", 0), ("Age", "string", 0)],
         Builtin::Lease => &[("Holder", "string", 0), ("Age", "string", 0)],
+        Builtin::Budget => &[
+            ("Min Available", "string", 0),
+            ("Max Unavailable", "string", 0),
+            ("Allowed Disruptions", "integer", 0),
+            ("Age", "string", 0),
+        ],
         Builtin::Definition => &[("Created At", "date", 0)],
         Builtin::PriorityClass => &[
             ("Value", "integer", 0),
@@ -266,6 +272,15 @@ fn row(builtin: Builtin, object: &Value, now: Timestamp) -> Vec<Value> {
         Builtin::Event | Builtin::NewEvent => event(object, now),
         Builtin::Quota => quota(object, created),
         Builtin::Lease => vec![object.text_at("/spec/holderIdentity").into(), created.into()],
+        Builtin::Budget => {
+            let amount = |key: &str| object["spec"].get(key).map_or_else(|| "N/A".to_owned(), plain);
+            vec![
+                amount("minAvailable").into(),
+                amount("maxUnavailable").into(),
+                object.at("/status/disruptionsAllowed").and_then(Value::as_i64).unwrap_or(0).into(),
+                created.into(),
+            ]
+        }
         Builtin::Definition => vec![object.text_at("/metadata/creationTimestamp").into()],
         Builtin::PriorityClass => vec![
             object["value"].clone(),

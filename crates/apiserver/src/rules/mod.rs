@@ -1,5 +1,6 @@
 //! What is peculiar to each built-in kind: its defaults, what must hold, and what may not change.
 
+pub(crate) mod budgets;
 mod definitions;
 mod others;
 pub(crate) use others::base64;
@@ -50,6 +51,7 @@ pub(crate) fn validate(builtin: Builtin, value: &Value, old: Option<&Value>) -> 
     match builtin {
         Builtin::Pod => pods::validate(value, old),
         Builtin::Service => services::validate(value, old),
+        Builtin::Budget => budgets::validate(value),
         Builtin::Definition => Vec::new(),
         other => others::validate(other, value, old),
     }
@@ -70,7 +72,7 @@ pub(crate) fn validate_status(builtin: Builtin, new: &Value, old: &Value) -> Vec
 
 /// Whether objects of a built-in kind count the versions of their spec.
 pub(crate) fn has_generation(builtin: Builtin) -> bool {
-    matches!(builtin, Builtin::Pod | Builtin::Definition)
+    matches!(builtin, Builtin::Pod | Builtin::Budget | Builtin::Definition)
 }
 
 /// Whether a change is one of what is wanted, not only of what is.

@@ -57,6 +57,7 @@ pub(super) fn prepare(builtin: Builtin, value: &mut Value, old: Option<&Value>) 
                 fields.remove("status");
             }
         }
+        Builtin::Budget if old.is_none() => value["status"] = super::budgets::unknown(),
         Builtin::PriorityClass => default(value, "preemptionPolicy", "PreemptLowerPriority"),
         Builtin::StorageClass => {
             default(value, "reclaimPolicy", "Delete");

@@ -27,6 +27,9 @@ cases! { "cluster":
     "a pod with a bad restart policy is refused" => pod_restart_policy,
     "a pod is bound to a node once" => binding,
     "an eviction deletes the pod" => eviction,
+    "a budget is made, changed and removed" => budget,
+    "a budget keeps a pod that it needs from being evicted" => budget_keeps,
+    "a Table of budgets has the columns that kubectl shows" => budget_table,
     "the log of a pod without a node is refused" => log_without_node,
     "self subject access reviews are answered" => access_review,
     "an access review tells yes to the administrator" => access_review_all,
@@ -328,6 +331,92 @@ async fn eviction(s: Sandbox) {
     let object = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}});
     s.post("pods/a/eviction", object).await.is(201).has(json!({"kind": "Status", "status": "Success"}));
     s.until_gone("pods/a").await;
+}
+
+const BUDGETS: &str = "policy/v1/poddisruptionbudgets";
+
+fn a_budget(least: Value) -> Value {
+    json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "a"},
+        "spec": {"minAvailable": least, "selector": {"matchLabels": {"app": "a"}}}})
+}
+
+async fn budget(s: Sandbox) {
+    let status =
+        json!({"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0});
+    s.post(BUDGETS, a_budget(json!(1)))
+        .await
+        .is(201)
+        .has(json!({"metadata": {"generation": 1}, "status": status}));
+    let one = format!("{BUDGETS}/a");
+    let change = json!([{"op": "add", "path": "/spec", "value": a_budget(json!("50%"))["spec"]}]);
+    let changed = s.json_patch(&one, change.clone()).await.is(200);
+    changed.has(json!({"metadata": {"generation": 2}, "spec": {"minAvailable": "50%"}}));
+    s.json_patch(&one, change).await.is(200).has(json!({"metadata": {"generation": 2}}));
+    let both = json!({"spec": {"maxUnavailable": 1}});
+    s.merge(&one, both).await.refused_about(
+        422,
+        "Invalid",
+        "minAvailable and maxUnavailable cannot be both set",
+    );
+    let owner = json!([{"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": "x"}]);
+    s.json_patch(&one, owner).await.refused(
+        422,
+        "Invalid",
+        "the server rejected our request due to an error in our request",
+    );
+    s.delete(&one).await.is(200).has(json!({"kind": "Status", "status": "Success"}));
+    s.until_gone(&one).await;
+}
+
+async fn budget_keeps(s: Sandbox) {
+    allow_pods(&s).await;
+    for name in ["a", "b"] {
+        let mut object = pod(name);
+        object["metadata"]["labels"] = json!({"app": "a"});
+        s.post("pods", object).await.is(201);
+    }
+    s.post(BUDGETS, a_budget(json!(2))).await.is(201);
+    let eviction =
+        |name: &str| json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});
+    // A pod that does not run yet is not missed.
+    s.post("pods/b/eviction", eviction("b")).await.is(201);
+    let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    s.merge("pods/a/status", ready).await.is(200);
+    let why = "Cannot evict pod as it would violate the pod's disruption budget.";
+    let refused = s.post("pods/a/eviction", eviction("a")).await;
+    refused.refused(429, "TooManyRequests", why);
+    s.json_patch(
+        &format!("{BUDGETS}/a"),
+        json!([{"op": "replace", "path": "/spec/minAvailable", "value": 0}]),
+    )
+    .await
+    .is(200);
+    s.post_until_allowed("pods/a/eviction", eviction("a")).await.is(201);
+}
+
+async fn budget_table(s: Sandbox) {
+    s.post(BUDGETS, a_budget(json!("50%"))).await.is(201);
+    let table =
+        s.get_as(BUDGETS, "application/json;as=Table;v=v1;g=meta.k8s.io,application/json").await.is(200);
+    let columns = table.body()["columnDefinitions"].as_array().cloned().unwrap_or_default();
+    let columns: Vec<(&str, &str)> = columns
+        .iter()
+        .map(|column| {
+            (column["name"].as_str().unwrap_or_default(), column["type"].as_str().unwrap_or_default())
+        })
+        .collect();
+    let expected = [
+        ("Name", "string"),
+        ("Min Available", "string"),
+        ("Max Unavailable", "string"),
+        ("Allowed Disruptions", "integer"),
+        ("Age", "string"),
+    ];
+    assert_eq!(columns, expected);
+    assert_eq!(
+        table.body()["rows"][0]["cells"].as_array().map(|cells| cells[..4].to_vec()),
+        Some(vec![json!("a"), json!("50%"), json!("N/A"), json!(0)])
+    );
 }
 
 async fn log_without_node(s: Sandbox) {

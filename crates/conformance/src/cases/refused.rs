@@ -62,6 +62,15 @@ rows! {
     "a config map with a key that is no file name": POST "configmaps" "application/json"
         r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a/b":"1"}}"#
         => 422 "Invalid" "ConfigMap \"a\" is invalid: data[a/b]: Invalid value: \"a/b\": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
+    "a budget below nothing": POST "policy/v1/poddisruptionbudgets" "application/json"
+        r#"{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"a"},"spec":{"minAvailable":-1}}"#
+        => 422 "Invalid" "PodDisruptionBudget.policy \"a\" is invalid: spec.minAvailable: Invalid value: -1: must be greater than or equal to 0",
+    "a budget of more than all": POST "policy/v1/poddisruptionbudgets" "application/json"
+        r#"{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"a"},"spec":{"minAvailable":"101%"}}"#
+        => 422 "Invalid" "PodDisruptionBudget.policy \"a\" is invalid: spec.minAvailable: Invalid value: \"101%\": must not be greater than 100%",
+    "a budget with a policy that there is not": POST "policy/v1/poddisruptionbudgets" "application/json"
+        r#"{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"a"},"spec":{"minAvailable":1,"unhealthyPodEvictionPolicy":"Sometimes"}}"#
+        => 422 "Invalid" "PodDisruptionBudget.policy \"a\" is invalid: spec.unhealthyPodEvictionPolicy: Unsupported value: \"Sometimes\": supported values: \"AlwaysAllow\", \"IfHealthyBudget\"",
     "a config map with a number as a value": POST "configmaps" "application/json"
         r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":1}}"#
         => 400 "BadRequest" "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: …",
