@@ -115,7 +115,8 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
         if resumed_from.is_empty() {
             bail!("--fetch needs --resumed-from: what is to be fetched?");
         }
-        let open = || Bucket::open(url, variables());
+        let bucket = url.to_owned();
+        let open = move || Bucket::open(&bucket, variables());
         watch::fetch((url, &open), &Directory::new(&directory), &resumed_from, &mut std::io::stdout())?;
         return Ok(ExitCode::SUCCESS);
     }
