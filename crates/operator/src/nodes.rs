@@ -1,4 +1,5 @@
-//! Nodes are asked for only when one of their pods does not go although its time is over: is it dead, or only slow?
+//! Nodes are asked for only when one of their pods does not go although its time is over, or is taken away because of its node: is
+//! it dead, or only slow?
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ pub(crate) struct KnownNode {
 }
 
 impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
-    /// Asks for the nodes of pods that are overdue. Says when to ask again, if one of them is alive or did not tell.
+    /// Asks for the nodes of pods that are overdue or may be lost. Says when to ask again, if one of them is alive or did not tell.
     pub(crate) async fn ask_for_nodes(&self, key: &JobKey) -> Option<Instant> {
         let now = (self.clock)();
         let unknown: Vec<String> = {
@@ -30,7 +31,10 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
                 .cache
                 .pods
                 .of(key)
-                .filter(|pod| force_due(pod, self.settings).is_some_and(|due| due <= now.wall))
+                .filter(|pod| {
+                    let is_overdue = force_due(pod, self.settings).is_some_and(|due| due <= now.wall);
+                    is_overdue || pod.may_be_lost()
+                })
                 .filter_map(|pod| pod.node.clone())
                 .collect();
             if nodes.is_empty() {

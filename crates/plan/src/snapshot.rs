@@ -216,6 +216,12 @@ impl Snapshot {
         self.tails.iter().find(|tail| tail.pod == pod.uid).map(|tail| tail.text.as_str())
     }
 
+    /// Whether this pod's node is known to be gone or silent: nobody there ends the pod, or lets it save anything.
+    pub fn is_on_dead_node(&self, pod: &PodView) -> bool {
+        let mut nodes = self.nodes.iter();
+        nodes.any(|node| Some(&node.name) == pod.node.as_ref() && node.state != NodeState::Ready)
+    }
+
     /// Pods that this very job controls. A pod of an earlier job of the same name is not one of them.
     pub fn own_pods(&self) -> impl Iterator<Item = &PodView> {
         self.pods.iter().filter(|pod| pod.owner.as_deref() == Some(self.uid()))
@@ -225,6 +231,12 @@ impl Snapshot {
 impl PodView {
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+
+    /// It is taken away because of its node, which may be dead.
+    pub fn may_be_lost(&self) -> bool {
+        let by_taint = |why: &String| why.to_ascii_lowercase().contains("taint");
+        self.deleting && !self.is_finished() && self.disruption.as_ref().is_some_and(by_taint)
     }
 
     /// Running, or done with success: what a started world consists of.

@@ -53,7 +53,7 @@ const PEER_IS_GONE: [&str; 19] = [
 ];
 
 /// Words by which a line tells of an error.
-const ERRORS: [&str; 9] = [
+const ERRORS: [&str; 25] = [
     "error",
     "exception",
     "fatal",
@@ -63,6 +63,23 @@ const ERRORS: [&str; 9] = [
     "assertion",
     "out of memory",
     "abort",
+    // What systems and shells say, without any of these words.
+    "permission denied",
+    "access denied",
+    "operation not permitted",
+    "no space left on device",
+    "disk quota exceeded",
+    "read-only file system",
+    "no such file or directory",
+    "command not found",
+    ": not found",
+    "cannot allocate memory",
+    "too many open files",
+    "segmentation fault",
+    "illegal instruction",
+    "stack smashing",
+    "terminate called",
+    "undefined symbol",
 ];
 
 static CHILD_CODE: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -142,6 +159,37 @@ mod tests {
         );
         assert_eq!(words.error.as_deref(), Some("ValueError: bad batch"));
         assert!(!words.blames_a_peer && words.child_code.is_none());
+    }
+
+    #[test]
+    fn what_systems_and_shells_say_is_an_error_too() {
+        for line in [
+            "cp: cannot create regular file '/checkpoints/a': Permission denied",
+            "An error occurred (AccessDenied) when calling the PutObject operation: Access Denied",
+            "mount: Operation not permitted",
+            "tee: /data/log: No space left on device",
+            "write failed: Disk quota exceeded",
+            "touch: cannot touch 'x': Read-only file system",
+            "python: can't open file '/app/train.py': [Errno 2] No such file or directory",
+            "bash: line 1: torchrun: command not found",
+            "sh: 1: torchrun: not found",
+            "fork: retry: Cannot allocate memory",
+            "accept: Too many open files",
+            "Segmentation fault",
+            "Illegal instruction (core dumped)",
+            "*** stack smashing detected ***: terminated",
+            "terminate called after throwing an instance of 'c10::CudaMisaligned'",
+            "python: symbol lookup: undefined symbol: ncclCommSplit",
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB",
+            "CUDA out of memory",
+        ] {
+            let words = read(&format!("epoch 3 loss 0.25\n{line}\nepoch 3 ended\n"));
+            assert_eq!(words.error.as_deref(), Some(line));
+            assert!(!words.blames_a_peer, "{line}");
+        }
+        for line in ["loading the files of the command", "3 files found, 0 not found.", "space left: 3 GB"] {
+            assert_eq!(read(line).error, None, "{line}");
+        }
     }
 
     #[test]

@@ -354,6 +354,35 @@ fn a_dead_node_does_not_hang_the_job() {
 }
 
 #[test]
+fn nobody_waits_for_a_grace_that_a_dead_node_does_not_use() {
+    // The node, what the survivors get, and when the lost pod is removed by force: 2 s, and 10 s more.
+    for (state, grace, hastened) in [
+        (Some(NodeState::Unreachable), Some(2), true),
+        (Some(NodeState::Gone), Some(2), true),
+        // It answers, or nobody can tell: it may save its work, and the others with it.
+        (Some(NodeState::Ready), None, false),
+        (None, None, false),
+    ] {
+        let mut bert = running(job("bert").workers(3));
+        bert.pods_linger();
+        let leaves_by = bert.now + SignedDuration::from_secs(30);
+        bert.change_pod("workers-1", |pod| {
+            pod.deleting = true;
+            pod.leaves_by = Some(leaves_by);
+            pod.disruption = Some("Taint manager: deleting due to NoExecute taint".into());
+        });
+        assert!(bert.pod("workers-1").may_be_lost(), "its node is asked for");
+        bert.nodes =
+            state.map(|state| NodeView { name: "node-workers-1".into(), state }).into_iter().collect();
+        bert.settle();
+        let mut graces = vec![grace, grace];
+        graces.extend(hastened.then_some(Some(2)));
+        assert_eq!(bert.graces, graces, "{state:?}");
+        assert_eq!(bert.attempts()[0].cause, Some(Cause::Disruption));
+    }
+}
+
+#[test]
 fn a_node_on_which_it_fails_again_and_again_is_avoided() {
     let mut bert = running(job("bert").workers(2).backoff_limit(9));
     for _ in 0..2 {

@@ -3,7 +3,7 @@
 use trainyard_api::{Cause, CleanPodPolicy, Restarts, State, condition};
 
 use super::judge::Ending;
-use super::{backoff, policy, report};
+use super::{backoff, force, policy, report};
 use crate::draft::{Draft, delete_pod, whole_seconds};
 use crate::snapshot::{PodView, Snapshot};
 use crate::text;
@@ -108,6 +108,7 @@ pub(super) fn end_attempt(draft: &mut Draft<'_>, ending: &Ending<'_>) {
         |pod: &PodView| grace.map(|grace| if copies(snapshot, pod) { grace.max(COPY_GRACE) } else { grace });
     let going = snapshot.own_pods().filter(|pod| !pod.deleting);
     draft.stage(going.map(|pod| delete_pod(pod, grace_of(pod))).collect());
+    draft.stage(force::hasten(snapshot, draft.settings, draft.now));
 }
 
 /// What is being copied to a bucket when a collective breaks gets so many seconds to arrive.

@@ -2,21 +2,27 @@
 //!
 //! Only then: a node that answers will remove its pods itself, and a pod that still runs must not be replaced beside it.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::draft::{delete_pod, later};
 use crate::plan::Step;
 use crate::settings::Settings;
-use crate::snapshot::{NodeState, PodView, Snapshot};
+use crate::snapshot::{PodView, Snapshot};
 
 /// The steps that remove such pods.
 pub(super) fn steps(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Vec<Step> {
     let overdue = snapshot.own_pods().filter(|pod| due(pod, settings).is_some_and(|due| due <= now));
-    let dead = overdue.filter(|pod| {
-        let node = snapshot.nodes.iter().find(|node| Some(&node.name) == pod.node.as_ref());
-        node.is_some_and(|node| node.state != NodeState::Ready)
-    });
+    let dead = overdue.filter(|pod| snapshot.is_on_dead_node(pod));
     dead.map(|pod| delete_pod(pod, Some(0))).collect()
+}
+
+/// The steps by which pods on dead nodes have no more time than what is left of their gang: nobody uses it.
+pub(super) fn hasten(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Vec<Step> {
+    let soon = later(now, SignedDuration::from_secs(settings.survivor_grace.into()));
+    let waits = |pod: &&PodView| pod.leaves_by.is_some_and(|leaves_by| leaves_by > soon);
+    let dead = snapshot.own_pods().filter(waits).filter(|pod| snapshot.is_on_dead_node(pod));
+    // Without any time they would go before anybody knows that they are gone for good.
+    dead.map(|pod| delete_pod(pod, Some(settings.survivor_grace.max(1)))).collect()
 }
 
 /// When a pod that is on its way out has had its time.

@@ -242,7 +242,7 @@ impl<'a> Case<'_, 'a> {
         let why = pod.and_then(|pod| pod.disruption.as_deref()).unwrap_or("its pod was deleted");
         let message = format!("{} was lost: {why}", member.title());
         // As long as it runs, it can save its work, and the others with it.
-        let broken = pod.is_none_or(PodView::is_finished);
+        let broken = pod.is_none_or(|pod| pod.is_finished() || self.snapshot.is_on_dead_node(pod));
         let action = pod.and_then(|pod| self.action(pod, &Words::default()));
         Ending { action, broken, ..Ending::new(Cause::Disruption, pod, message) }
     }

@@ -57,9 +57,9 @@ pub(crate) fn check(snapshot: &Snapshot, plan: &Plan, now: jiff::Timestamp, orde
             }
             Step::Delete { target, grace } => {
                 let ours = match target.kind {
-                    // A pod that is on its way out is only ever hastened, by force.
+                    // A pod that is on its way out is only ever hastened, and only on a dead node.
                     TargetKind::Pod => snapshot.own_pods().any(|pod| {
-                        let stays = !pod.deleting || *grace == Some(0);
+                        let stays = !pod.deleting || (grace.is_some() && snapshot.is_on_dead_node(pod));
                         pod.name == target.name && pod.uid == target.uid && stays
                     }),
                     TargetKind::Claim => {
