@@ -76,6 +76,8 @@ pub struct Agent {
     held: AgentReport,
     held_until: Duration,
     held_for: Duration,
+    /// Where to read how many checkpoints to keep: that may change while the agent runs.
+    keep_last_file: Option<PathBuf>,
     /// The agent is about to end: what matters now is the newest checkpoint.
     is_ending: bool,
 }
@@ -156,6 +158,7 @@ impl Agent {
             held: AgentReport::default(),
             held_until: Duration::ZERO,
             held_for: Duration::ZERO,
+            keep_last_file: None,
             is_ending: false,
         }
     }
@@ -181,6 +184,19 @@ impl Agent {
             ask_again: Duration::ZERO,
         });
         self
+    }
+
+    /// How many checkpoints to keep stands in this file, and may change. While it cannot be read, the last number counts.
+    pub fn with_keep_last_in(mut self, file: PathBuf) -> Self {
+        self.keep_last_file = Some(file);
+        self
+    }
+
+    fn reread_keep_last(&mut self) {
+        let text = self.keep_last_file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+        if let Some(number) = text.and_then(|text| text.trim().parse().ok()) {
+            self.options.keep_last = number;
+        }
     }
 
     /// The first look. Decides whether the program may start, and lets it.
@@ -295,6 +311,7 @@ impl Agent {
     }
 
     fn look_at(&mut self, now: Moment, writers: Writers) -> AgentReport {
+        self.reread_keep_last();
         let survey = match self.scanner.look(self.store.as_ref(), now, writers) {
             Ok(survey) => survey,
             Err(error) => return self.failed(&error),

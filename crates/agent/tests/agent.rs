@@ -259,6 +259,33 @@ fn old_checkpoints_go_and_nothing_else() {
 }
 
 #[test]
+fn another_number_to_keep_takes_effect_at_the_next_look() {
+    let place = Place::new();
+    for step in 1..=6 {
+        place.add(&format!("step-{step}.pt"), files::torch(&[]));
+    }
+    let file = place.disk.path().join("keep_last");
+    let options = Options { keep_last: 4, ..place.resumed_from("step-6.pt") };
+    let mut agent = place.agent(options).with_keep_last_in(file.clone());
+    agent.begin(at(0));
+    agent.look(at(10));
+    assert_eq!(
+        place.names(),
+        ["step-3.pt", "step-4.pt", "step-5.pt", "step-6.pt"],
+        "no file yet: as it was told"
+    );
+    fs::write(&file, "2\n").unwrap();
+    agent.look(at(20));
+    assert_eq!(place.names(), ["step-5.pt", "step-6.pt"]);
+    fs::write(&file, "one").unwrap();
+    agent.look(at(30));
+    assert_eq!(place.names(), ["step-5.pt", "step-6.pt"], "what cannot be read changes nothing");
+    fs::write(&file, "1").unwrap();
+    agent.look(at(40));
+    assert_eq!(place.names(), ["step-6.pt"]);
+}
+
+#[test]
 fn the_newest_is_decided_by_step_then_epoch_then_time() {
     let place = Place::new()
         .with("checkpoint-epoch-3.msgpack", "x")

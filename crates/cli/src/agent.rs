@@ -28,6 +28,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 0)]
     keep_last: usize,
 
+    /// A file with that number. It is read at every look, so that another number takes effect at once.
+    #[arg(long, value_name = "PATH")]
+    keep_last_file: Option<PathBuf>,
+
     /// What this attempt was told to go on from, if anything.
     #[arg(long, value_name = "PATH", default_value = "")]
     resumed_from: String,
@@ -85,6 +89,7 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
         directory,
         layout,
         keep_last,
+        keep_last_file,
         resumed_from,
         resume,
         ready_file,
@@ -137,6 +142,9 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
         attempt: attempt.filter(|attempt| !attempt.is_empty()),
     };
     let mut agent = Agent::new(store, options);
+    if let Some(file) = keep_last_file {
+        agent = agent.with_keep_last_in(file);
+    }
     if let Some(url) = mirror {
         agent = agent.with_copy_in(&url, variables(), restore);
     }

@@ -113,9 +113,16 @@ impl Book {
     }
 
     pub(crate) fn running(&self) -> impl Iterator<Item = &Held> {
-        self.running.iter().filter_map(|uid| match &self.entries.get(uid)?.state {
-            State::Runs(held) => Some(held),
-            State::Waits { .. } | State::Done => None,
+        self.running_pods().map(|(_, held)| held)
+    }
+
+    pub(crate) fn running_pods(&self) -> impl Iterator<Item = (&Pod, &Held)> {
+        self.running.iter().filter_map(|uid| {
+            let entry = self.entries.get(uid)?;
+            match &entry.state {
+                State::Runs(held) => Some((&*entry.pod, held)),
+                State::Waits { .. } | State::Done => None,
+            }
         })
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodCondition, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, PodCondition, Service};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -23,7 +23,7 @@ use crate::pod::{self, Assignment, News, Outcome};
 use crate::ports::{self, Ports};
 use crate::rewrite::Rewrites;
 use crate::shared::Shared;
-use crate::{claims, status};
+use crate::{claims, status, volumes};
 
 /// What happens.
 pub(crate) enum Message {
@@ -38,6 +38,8 @@ pub(crate) enum Message {
         key: (String, String),
         path: PathBuf,
     },
+    /// It is there, or has changed.
+    ConfigMap(Box<ConfigMap>),
     Service(Box<Service>),
     ServiceGone(Box<Service>),
     /// A pod's task has ended.
@@ -166,6 +168,7 @@ impl Desk {
                 self.look_again = true;
                 self.claims.insert(key, Some(path));
             }
+            Message::ConfigMap(map) => self.config_map(*map),
             Message::Service(service) => self.service(&service),
             Message::ServiceGone(service) => {
                 if self.services.remove(&key(&service.metadata)).is_some() {
@@ -174,6 +177,20 @@ impl Desk {
             }
             Message::Ended { uid, outcome } => self.ended(&uid, outcome),
             Message::Stop { grace, done } => self.stop(grace, done),
+        }
+    }
+
+    /// Pods that have it as files get the new ones.
+    fn config_map(&self, map: ConfigMap) {
+        let map = Arc::new(map);
+        let has_it = |pod: &Pod| {
+            let name = map.metadata.name.as_deref().unwrap_or_default();
+            pod.metadata.namespace == map.metadata.namespace && volumes::are_made_of(pod, name)
+        };
+        for (pod, held) in self.pods.running_pods() {
+            if has_it(pod) {
+                let _ = held.task.send(News::ConfigMap(map.clone()));
+            }
         }
     }
 

@@ -57,7 +57,7 @@ pub(crate) fn prepare(
     around: Surroundings<'_>,
 ) -> Result<BTreeMap<String, Place>, String> {
     let mut places = BTreeMap::new();
-    for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
+    for volume in volumes(pod) {
         let place = place(pod, volume, rooms, around)
             .map_err(|why| format!("MountVolume.SetUp failed for volume {:?} : {why}", volume.name))?;
         places.insert(volume.name.clone(), place);
@@ -65,8 +65,60 @@ pub(crate) fn prepare(
     Ok(places)
 }
 
+fn own_directory(pod: &Path, volume: &Volume) -> PathBuf {
+    pod.join("volumes").join(&volume.name)
+}
+
+/// Whether a pod has files that are made of this config map.
+pub(crate) fn are_made_of(pod: &Pod, config_map: &str) -> bool {
+    volumes(pod).any(|volume| is_made_of(volume, config_map))
+}
+
+fn volumes(pod: &Pod) -> impl Iterator<Item = &Volume> {
+    pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten())
+}
+
+fn is_made_of(volume: &Volume, config_map: &str) -> bool {
+    let parts = volume.projected.iter().flat_map(|source| source.sources.iter().flatten());
+    let mut named = parts.filter_map(|part| part.config_map.as_ref()).map(|source| &source.name);
+    volume.config_map.as_ref().is_some_and(|source| source.name == config_map)
+        || named.any(|name| name == config_map)
+}
+
+/// Makes the files anew that are made of this config map, in the pod's own directory. Whoever reads one reads the old one or the new
+/// one, never a part.
+pub(crate) fn refresh(
+    pod: &Pod,
+    config_map: &str,
+    directory: &Path,
+    around: Surroundings<'_>,
+) -> Result<(), String> {
+    for volume in volumes(pod).filter(|volume| is_made_of(volume, config_map)) {
+        let own = own_directory(directory, volume);
+        let contents = contents(pod, volume, around)?;
+        remove_others(&own, Path::new(""), &contents)
+            .map_err(|error| format!("{}: {error}", own.display()))?;
+        fill(&own, &contents)?;
+    }
+    Ok(())
+}
+
+/// Removes the files that are not among the contents.
+fn remove_others(directory: &Path, inside: &Path, contents: &[Content]) -> std::io::Result<()> {
+    for entry in fs::read_dir(directory.join(inside))? {
+        let entry = entry?;
+        let path = inside.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            remove_others(directory, &path, contents)?;
+        } else if !contents.iter().any(|content| Path::new(&content.path) == path) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 fn place(pod: &Pod, volume: &Volume, rooms: &Rooms<'_>, around: Surroundings<'_>) -> Result<Place, String> {
-    let own = rooms.pod.join("volumes").join(&volume.name);
+    let own = own_directory(rooms.pod, volume);
     if let Some(empty) = &volume.empty_dir {
         let in_memory = empty.medium.as_deref().is_some_and(|medium| medium.starts_with("Memory"));
         if in_memory && rooms.can_mount && belongs_to_one_run(pod, &volume.name) {
@@ -256,16 +308,22 @@ fn fill(directory: &Path, contents: &[Content]) -> Result<(), String> {
         if let Some(parent) = target.parent() {
             make_directory(parent)?;
         }
-        // A file that is there from an earlier try may be read-only.
-        let _ = fs::remove_file(&target);
+        if fs::read(&target).is_ok_and(|there| there == *bytes) {
+            continue;
+        }
+        // Beside it first: a file that is there may be being read, or be read-only.
+        let mut beside = target.clone().into_os_string();
+        beside.push(".new~");
+        let _ = fs::remove_file(&beside);
         fs::OpenOptions::new()
             .write(true)
             .create_new(true)
             .mode(*mode)
-            .open(&target)
+            .open(&beside)
             .and_then(|mut file| {
                 file.write_all(bytes)?;
-                file.set_permissions(fs::Permissions::from_mode(*mode))
+                file.set_permissions(fs::Permissions::from_mode(*mode))?;
+                fs::rename(&beside, &target)
             })
             .map_err(|error| format!("writing {}: {error}", target.display()))?;
     }
@@ -409,6 +467,45 @@ mod tests {
                 wanted.map(|all| all.into_iter().map(str::to_owned).collect()).map_err(str::to_owned);
             assert_eq!(contents_of(volume.clone()), wanted, "{volume}");
         }
+    }
+
+    #[test]
+    fn files_follow_their_config_map() {
+        let place = tempfile::tempdir().unwrap();
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {"containers": [], "volumes": [
+            {"name": "v", "configMap": {"name": "cm"}},
+            {"name": "w", "projected": {"sources": [{"configMap": {"name": "cm", "items": [{"key": "a", "path": "deep/a"}]}}]}},
+            {"name": "other", "configMap": {"name": "other"}}]}}))
+        .unwrap();
+        assert!(are_made_of(&pod, "cm") && are_made_of(&pod, "other") && !are_made_of(&pod, "none"));
+        let allocatable = BTreeMap::new();
+        let shown = |path: &str| fs::read_to_string(place.path().join("volumes").join(path)).ok();
+        for (data, files) in [
+            (json!({"a": "1", "b": "1"}), [("v/a", Some("1")), ("v/b", Some("1")), ("w/deep/a", Some("1"))]),
+            (json!({"a": "2", "c": "2"}), [("v/a", Some("2")), ("v/b", None), ("w/deep/a", Some("2"))]),
+        ] {
+            let map: ConfigMap = serde_json::from_value(json!({"data": data})).unwrap();
+            let sources = Sources { config_maps: [("cm".to_owned(), map)].into(), ..Sources::default() };
+            let around = Surroundings {
+                sources: &sources,
+                pod_ip: "",
+                host_ip: "",
+                node: "",
+                allocatable: &allocatable,
+            };
+            for name in ["v", "w"] {
+                fs::create_dir_all(place.path().join("volumes").join(name)).unwrap();
+            }
+            refresh(&pod, "cm", place.path(), around).unwrap();
+            for (path, wanted) in files {
+                assert_eq!(shown(path).as_deref(), wanted, "{path}");
+            }
+        }
+        assert_eq!(
+            fs::read_dir(place.path().join("volumes/v")).unwrap().count(),
+            2,
+            "and nothing beside them"
+        );
     }
 
     #[test]

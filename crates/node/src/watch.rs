@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::{StreamExt, pin_mut};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -22,6 +22,11 @@ pub(crate) fn start(client: &kube::Client, desk: &mpsc::UnboundedSender<Message>
             Event::Apply(claim) | Event::InitApply(claim) => Some(Message::Claim(Box::new(claim))),
             Event::Delete(claim) => Some(Message::ClaimGone(Box::new(claim))),
             Event::Init | Event::InitDone => None,
+        })),
+        tokio::spawn(follow::<ConfigMap>(client.clone(), desk.clone(), |event| match event {
+            Event::Apply(map) | Event::InitApply(map) => Some(Message::ConfigMap(Box::new(map))),
+            // Files that pods have stay.
+            Event::Delete(_) | Event::Init | Event::InitDone => None,
         })),
         tokio::spawn(follow::<Service>(client.clone(), desk.clone(), |event| match event {
             Event::Apply(service) | Event::InitApply(service) => Some(Message::Service(Box::new(service))),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{ConfigMap, Container};
 use tokio::time::Instant;
 
 use super::{Farewell, Happened, RETRY, Run, Task};
@@ -86,6 +86,23 @@ impl Task {
                 self.again = Some(Instant::now() + RETRY);
                 false
             }
+        }
+    }
+
+    /// Writes the files anew that are made of a config map. Variables stay as they were, as everywhere.
+    pub(super) fn config_map_changed(&mut self, map: &ConfigMap) {
+        if self.volumes.is_none() {
+            // They are read when they are made.
+            return;
+        }
+        let name = map.metadata.name.clone().unwrap_or_default();
+        self.sources.config_maps.insert(name.clone(), map.clone());
+        let directory = self.shared.pod_dir(&self.uid);
+        if let Err(why) = volumes::refresh(&self.pod, &name, &directory, self.surroundings()) {
+            tracing::warn!(
+                pod = self.pod.metadata.name,
+                "files of config map {name} stay as they are: {why}"
+            );
         }
     }
 

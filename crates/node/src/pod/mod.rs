@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodStatus};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -58,6 +58,8 @@ pub(crate) struct Assignment {
 pub(crate) enum News {
     /// The object changed (it may be on its way out).
     Changed(Arc<Pod>),
+    /// A config map that it has as files is there, or has changed.
+    ConfigMap(Arc<ConfigMap>),
     /// The object is gone: end everything at once.
     Gone,
     /// The node stops; so much time is left.
@@ -209,6 +211,7 @@ impl Task {
                 Some(happened) = self.happened.1.recv() => self.happened(happened),
                 some = news.recv() => match some {
                     Some(News::Changed(pod)) => self.changed(pod),
+                    Some(News::ConfigMap(map)) => self.config_map_changed(&map),
                     Some(News::NodeStops(grace)) => self.node_stops(grace),
                     // Nothing more to come: the node is being dropped.
                     Some(News::Gone) | None => self.stop(Duration::ZERO, false, true),

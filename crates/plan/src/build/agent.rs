@@ -11,7 +11,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use trainyard_api::checkpoint::{AGENT_CONTAINER, AGENT_READY_FILE, FETCH_CONTAINER};
 use trainyard_api::names;
 
-use super::pod::{Order, checkpoint_mount, restricted};
+use super::objects::KEEP_LAST;
+use super::pod::{CONFIG_DIRECTORY, Order, checkpoint_mount, config_mount, restricted};
 use super::{env, place_in_bucket};
 use crate::world::{Member, Rank};
 
@@ -41,6 +42,7 @@ impl Order<'_> {
             format!("--directory={}", spec.checkpoint_directory()),
             format!("--layout={}", spec.checkpoint_layout().as_str()),
             format!("--keep-last={}", spec.keep_last()),
+            format!("--keep-last-file={CONFIG_DIRECTORY}/{KEEP_LAST}"),
             format!("--resume={}", if spec.resumes() { "auto" } else { "never" }),
             format!("--resumed-from={}", self.resumed_from()),
             format!("--attempt={}/{}", self.job.metadata.uid.as_deref().unwrap_or_default(), self.attempt),
@@ -68,6 +70,7 @@ impl Order<'_> {
             resources: Some(modest(memory)),
             volume_mounts: Some(vec![
                 checkpoint_mount(self.job),
+                config_mount(),
                 VolumeMount {
                     name: VOLUME.to_owned(),
                     mount_path: directory.to_owned(),

@@ -16,6 +16,9 @@ use trainyard_api::{CheckpointStatus, ClaimAccessMode, TrainingJob, hash, names}
 use super::{master_port, metadata};
 use crate::world::World;
 
+/// The file by which the agent of a running attempt hears that another number of checkpoints is to be kept.
+pub(super) const KEEP_LAST: &str = "keep_last";
+
 /// Labels that select all pods of a job.
 fn all_pods(job: &str) -> BTreeMap<String, String> {
     let labels = [(names::APP_LABEL, names::APP), (names::JOB_LABEL, job)];
@@ -84,10 +87,8 @@ pub(crate) fn config_map(job: &TrainingJob) -> ConfigMap {
     ]);
     data.extend(spec.model.clone().map(|model| ("model".to_owned(), model)));
     data.extend(spec.dataset.clone().map(|dataset| ("dataset".to_owned(), dataset)));
-    ConfigMap {
-        metadata: metadata(job, names::config_map(name), "config"),
-        data: Some(data),
-        ..Default::default()
+    if spec.checkpoints_on() {
+        data.insert(KEEP_LAST.to_owned(), spec.keep_last().to_string());
     }
 }
 

@@ -19,6 +19,9 @@ use crate::settings::Settings;
 use crate::strategic;
 use crate::world::{Member, World};
 
+/// Where the config map is mounted.
+pub(super) const CONFIG_DIRECTORY: &str = "/etc/trainingjob";
+
 /// Images of ours run as this user; claims are made writable for it.
 const USER: i64 = 1000;
 
@@ -322,7 +325,7 @@ fn mounts(job: &TrainingJob) -> Vec<VolumeMount> {
         ..Default::default()
     };
     let spec = &job.spec;
-    let mut mounts = vec![mount("config", "/etc/trainingjob", true), mount("dshm", "/dev/shm", false)];
+    let mut mounts = vec![config_mount(), mount("dshm", "/dev/shm", false)];
     if let Some(data) = &spec.data_volume {
         mounts.push(mount("data", spec.data_mount_path(), data.read_only.unwrap_or(false)));
     }
@@ -330,6 +333,16 @@ fn mounts(job: &TrainingJob) -> Vec<VolumeMount> {
         mounts.push(checkpoint_mount(job));
     }
     mounts
+}
+
+/// The files of the config map.
+pub(super) fn config_mount() -> VolumeMount {
+    VolumeMount {
+        name: "config".to_owned(),
+        mount_path: CONFIG_DIRECTORY.to_owned(),
+        read_only: Some(true),
+        ..Default::default()
+    }
 }
 
 pub(super) fn checkpoint_mount(job: &TrainingJob) -> VolumeMount {
