@@ -102,6 +102,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", env = "TRAINYARD_SURVIVOR_GRACE_SECONDS", default_value_t = Settings::default().survivor_grace)]
     survivor_grace_seconds: u32,
 
+    /// A checkpoint that takes longer than so many seconds to be written no longer holds back evictions (checkpoint.holdEvictions).
+    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_HOLD_EVICTIONS_SECONDS", default_value_t = 900.0, value_parser = seconds)]
+    hold_evictions_seconds: f64,
+
     /// Seconds that a pod may stay after its time on a node that does not answer, before it is removed by force.
     #[arg(long, value_name = "SECONDS", env = "TRAINYARD_FORCE_DELETE_SECONDS", default_value_t = 10.0, value_parser = seconds)]
     force_delete_seconds: f64,
@@ -211,6 +215,7 @@ fn config(options: Options) -> Config {
             backoff_max: SignedDuration::from_secs_f64(options.max_backoff_seconds),
             status_interval: SignedDuration::from_secs_f64(options.status_interval_seconds),
             survivor_grace: options.survivor_grace_seconds,
+            hold_evictions: SignedDuration::from_secs_f64(options.hold_evictions_seconds),
             force_after: SignedDuration::from_secs_f64(options.force_delete_seconds),
             unreachable_seconds: options.unreachable_seconds.into(),
             node_failures: options.avoid_node_after,

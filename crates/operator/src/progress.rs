@@ -18,7 +18,7 @@ use trainyard_api::{AgentReport, names};
 use trainyard_plan::{AgentView, PodPhase, PodView, Snapshot, World};
 use trainyard_progress::{Lines, read};
 
-use crate::cache::JobKey;
+use crate::cache::{Job, JobKey};
 use crate::driver::Shared;
 
 /// How many logs are followed at the same time; each is a connection. Jobs beyond that have no progress until others end.
@@ -139,6 +139,16 @@ enum Voice {
     Agent,
 }
 
+/// What a line told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum News {
+    None,
+    /// Details: they can wait for a moment, and for each other.
+    Some,
+    /// A checkpoint is being written now, or is no longer, and evictions depend on it.
+    Urgent,
+}
+
 impl Voice {
     fn container(self) -> &'static str {
         match self {
@@ -172,13 +182,19 @@ async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String, voi
                 let mut piece = vec![0; 16 << 10];
                 while let Ok(length @ 1..) = stream.read(&mut piece).await {
                     (delay, last_read) = (FIRST_DELAY, Some(Instant::now()));
-                    let mut news = false;
-                    lines.push(&piece[..length], |line| news |= shared.take_line(&key, &uid, voice, line));
-                    if news {
-                        let now = Instant::now();
-                        let at = told.map_or(now, |told| now.max(told + interval));
-                        told = Some(at);
-                        shared.queue.add_at(key.clone(), at);
+                    let mut news = News::None;
+                    lines.push(&piece[..length], |line| {
+                        news = news.max(shared.take_line(&key, &uid, voice, line));
+                    });
+                    let now = Instant::now();
+                    match news {
+                        News::None => {}
+                        News::Some => {
+                            let at = told.map_or(now, |told| now.max(told + interval));
+                            told = Some(at);
+                            shared.queue.add_at(key.clone(), at);
+                        }
+                        News::Urgent => shared.queue.add(key.clone()),
                     }
                 }
                 lines.finish(|line| _ = shared.take_line(&key, &uid, voice, line));
@@ -202,33 +218,39 @@ async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String, voi
 
 impl Shared {
     /// Reads one line. Says whether it told anything.
-    fn take_line(&self, key: &JobKey, uid: &str, voice: Voice, line: &str) -> bool {
+    fn take_line(&self, key: &JobKey, uid: &str, voice: Voice, line: &str) -> News {
         let is_current = |following: &Option<Box<Following>>| {
             following.as_ref().is_some_and(|following| following.pod == uid)
         };
         let taken = match voice {
             Voice::Program => {
-                let Some(reading) = read(line) else { return false };
+                let Some(reading) = read(line) else { return News::None };
                 self.with_memory(key, |memory| {
-                    let current = is_current(&memory.following);
-                    if current {
-                        memory.progress.get_or_insert_default().take(reading, Timestamp::now());
+                    if !is_current(&memory.following) {
+                        return News::None;
                     }
-                    current
+                    memory.progress.get_or_insert_default().take(reading, Timestamp::now());
+                    News::Some
                 })
             }
             Voice::Agent => {
-                let Some(report) = AgentReport::of_line(line) else { return false };
+                let Some(report) = AgentReport::of_line(line) else { return News::None };
+                let holds = self.with_cache(|cache| match cache.job(key) {
+                    Some(Job::Read(job)) => job.spec.holds_evictions(),
+                    Some(Job::Unreadable(_)) | None => false,
+                });
                 self.with_memory(key, |memory| {
-                    let current = is_current(&memory.agent);
-                    if current {
-                        memory.report = Some(Box::new(AgentView { pod: uid.to_owned(), report }));
+                    if !is_current(&memory.agent) {
+                        return News::None;
                     }
-                    current
+                    let was_writing = memory.report.as_ref().is_some_and(|view| view.report.writing);
+                    let is_urgent = holds && report.writing != was_writing;
+                    memory.report = Some(Box::new(AgentView { pod: uid.to_owned(), report }));
+                    if is_urgent { News::Urgent } else { News::Some }
                 })
             }
         };
-        taken.unwrap_or(false)
+        taken.unwrap_or(News::None)
     }
 
     fn still_runs(&self, key: &JobKey, name: &str, uid: &str, voice: Voice) -> bool {
