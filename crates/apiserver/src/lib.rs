@@ -81,7 +81,7 @@ impl ApiServer {
         Builder { clock: Arc::new(SystemClock), seed: None, state_dir: None, history: HISTORY, token: None }
     }
 
-    /// A client of this server, with no socket in between. `exec` needs a connection and does not work through it.
+    /// A client of this server, with no socket in between.
     ///
     /// Must be called inside a tokio runtime.
     pub fn client(&self, namespace: &str) -> kube::Client {

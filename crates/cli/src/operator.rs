@@ -114,6 +114,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", env = "TRAINYARD_UNREACHABLE_SECONDS", default_value_t = 30)]
     unreachable_seconds: u32,
 
+    /// Whether the programs of an attempt that stalled are asked where they hang (py-spy, or a signal that they catch), through pods/exec.
+    #[arg(long, value_name = "BOOL", env = "TRAINYARD_STALL_STACKS", default_value_t = true, action = clap::ArgAction::Set)]
+    stall_stacks: bool,
+
     /// A job avoids a node on which it has failed so many times; 0: never.
     #[arg(long, value_name = "N", env = "TRAINYARD_AVOID_NODE_AFTER", default_value_t = Settings::default().node_failures)]
     avoid_node_after: u32,
@@ -218,6 +222,7 @@ fn config(options: Options) -> Config {
             hold_evictions: SignedDuration::from_secs_f64(options.hold_evictions_seconds),
             force_after: SignedDuration::from_secs_f64(options.force_delete_seconds),
             unreachable_seconds: options.unreachable_seconds.into(),
+            ask_for_stacks: options.stall_stacks,
             node_failures: options.avoid_node_after,
             same_failures: options.same_failure_limit,
             agent_image: options.agent_image,

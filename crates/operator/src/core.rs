@@ -88,6 +88,7 @@ impl Core {
             progress: memory.progress.as_deref().cloned(),
             agent: memory.report.as_deref().cloned(),
             tails: memory.tails.clone(),
+            stacks: memory.stacks.as_deref().cloned(),
             nodes: memory.nodes.iter().map(|node| node.view.clone()).collect(),
             last_status_write: memory.last_status_write,
         }))

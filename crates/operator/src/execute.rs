@@ -25,6 +25,8 @@ pub struct Outcome {
     pub status_written: bool,
     /// A report was put off.
     pub report_due: bool,
+    /// What pods that hang said about where, by name.
+    pub stacks: Vec<(String, String)>,
     /// What is now to be recorded.
     pub events: Vec<NewEvent>,
     /// What the cluster refused: kind, object, why.
@@ -58,6 +60,11 @@ pub async fn execute(
     };
     if plan.write == StatusWrite::BeforeSteps {
         run.write_status(&plan.status).await;
+    }
+    if !plan.hanging.is_empty() && !run.outcome.is_stopped() {
+        let asked = plan.hanging.iter().map(|pod| run.port.stacks(&run.reference, pod));
+        let said = plan.hanging.iter().zip(join_all(asked).await);
+        run.outcome.stacks = said.filter_map(|(pod, said)| Some((pod.name.clone(), said?))).collect();
     }
     for stage in &plan.stages {
         if run.outcome.is_stopped() {

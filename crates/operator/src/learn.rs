@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{State, TrainingJobStatus};
-use trainyard_plan::{Obstacle, ObstacleKind, Plan, Snapshot};
+use trainyard_plan::{Obstacle, ObstacleKind, Plan, Snapshot, Stacks};
 
 use crate::cache::JobKey;
 use crate::execute::Outcome;
@@ -43,6 +43,11 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             tell(self.metrics, key, before, &plan.status, memory, planned.wall);
         }
         memory.expect(outcome.echoes, now);
+        let attempt = plan.status.attempts.last().map(|attempt| attempt.number);
+        if let Some(attempt) = attempt.filter(|_| !outcome.stacks.is_empty()) {
+            memory.stacks = Some(Box::new(Stacks { attempt, said: outcome.stacks }));
+            look.again = true;
+        }
         let generation = snapshot.generation();
         let is_current =
             |obstacle: &Obstacle| obstacle.generation == generation && planned.wall < obstacle.retry_at;

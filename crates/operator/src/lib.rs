@@ -26,6 +26,7 @@ mod queue;
 mod readiness;
 mod room;
 mod sighting;
+mod stacks;
 mod tails;
 mod turns;
 mod unreadable;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use trainyard_api::TrainingJobStatus;
-use trainyard_plan::{AgentView, Obstacle, Tail, TargetKind, Vanished};
+use trainyard_plan::{AgentView, Obstacle, Stacks, Tail, TargetKind, Vanished};
 use trainyard_progress::Progress;
 
 use crate::cache::{Cache, JobKey};
@@ -59,6 +59,8 @@ pub(crate) struct Memory {
     /// The ends of the logs of pods that failed, and since when they are being read.
     pub(crate) tails: Vec<Tail>,
     pub(crate) reading: Option<Instant>,
+    /// Where the pods of an attempt that stalled hung.
+    pub(crate) stacks: Option<Box<Stacks>>,
     /// Nodes of pods that do not go.
     pub(crate) nodes: Vec<KnownNode>,
     /// Passing faults in a row, for the delay until the next try.

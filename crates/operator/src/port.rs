@@ -19,6 +19,8 @@ use tokio::sync::Semaphore;
 use trainyard_api::{TrainingJob, names};
 use trainyard_plan::{Importance, NewObject, NodeState, Target, TargetKind};
 
+use crate::stacks;
+
 /// Longer than any write takes; after it, the effect is unknown and the next plan finds out.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -118,6 +120,8 @@ pub trait Port: Send + Sync {
         kind: TargetKind,
         name: &str,
     ) -> impl Future<Output = Result<ObjectMeta, Refusal>> + Send;
+    /// What a pod that hangs says about where, if it can be asked. Its program may end because of it.
+    fn stacks(&self, job: &JobRef, pod: &Target) -> impl Future<Output = Option<String>> + Send;
     /// How a node is that does not remove its pods. None: nobody may tell us.
     fn node(&self, name: &str) -> impl Future<Output = Result<Option<NodeState>, Refusal>> + Send;
 }
@@ -269,6 +273,10 @@ fn json(object: &impl Serialize) -> Result<Vec<u8>, Refusal> {
 }
 
 impl Port for KubePort {
+    async fn stacks(&self, job: &JobRef, pod: &Target) -> Option<String> {
+        stacks::ask(&self.client, &job.namespace, &pod.name).await
+    }
+
     async fn create(&self, job: &JobRef, object: &NewObject) -> Result<Written, Refusal> {
         let body = match object {
             NewObject::Pod(pod) => json(pod),

@@ -47,6 +47,11 @@ impl Script {
 }
 
 impl Port for Script {
+    async fn stacks(&self, _: &JobRef, pod: &Target) -> Option<String> {
+        self.call(format!("ask {}", pod.name)).ok()?;
+        Some("Current thread 1:\n  File \"train.py\", line 1 in step".to_owned())
+    }
+
     async fn create(&self, _: &JobRef, object: &NewObject) -> Result<Written, Refusal> {
         self.call(format!("create {} {}", object.kind().as_str(), object.name()))
     }
@@ -103,6 +108,7 @@ fn decision() -> Plan {
         status: TrainingJobStatus { state: Some(State::Restarting), ..Default::default() },
         write: StatusWrite::BeforeSteps,
         gone: Vec::new(),
+        hanging: Vec::new(),
         stages: vec![vec![Step::Delete {
             target: Target { kind: TargetKind::Pod, name: "bert-workers-0".into(), uid: "p".into() },
             grace: None,
@@ -151,6 +157,24 @@ async fn a_decision_is_durable_before_its_effects() {
     let calls = port.calls();
     assert!(calls[0].starts_with("status "), "{calls:?}");
     assert_eq!(calls[1..], ["delete pod bert-workers-0", "event Restarting"]);
+}
+
+#[tokio::test]
+async fn who_hangs_is_asked_where_after_the_decision_and_before_the_end() {
+    let hanging = Target { kind: TargetKind::Pod, name: "bert-workers-1".into(), uid: "q".into() };
+    let plan = Plan { hanging: vec![hanging], ..decision() };
+    let port = Script::default();
+    let outcome = run(&port, &plan).await;
+    let calls = port.calls();
+    assert!(calls[0].starts_with("status "), "to answer may end the program: {calls:?}");
+    assert_eq!(calls[1..], ["ask bert-workers-1", "delete pod bert-workers-0", "event Restarting"]);
+    assert_eq!(outcome.stacks.len(), 1);
+    let mute = Script::refusing("ask", Refusal::Forbidden("no".into()));
+    assert!(run(&mute, &plan).await.stacks.is_empty());
+    assert_eq!(mute.calls().len(), 4, "nothing depends on the answer");
+    let undecided = Script::refusing("status", Refusal::Conflict);
+    run(&undecided, &plan).await;
+    assert_eq!(undecided.calls().len(), 1);
 }
 
 #[tokio::test]

@@ -18,6 +18,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) status: TrainingJobStatus,
     /// Pods that must be gone before anything of this is done.
     pub(crate) gone: Vec<String>,
+    /// Pods to ask where they hang.
+    pub(crate) hanging: Vec<Target>,
     pub(crate) stages: Vec<Vec<Step>>,
     pub(crate) chores: Vec<Step>,
     notices: Vec<Notice>,
@@ -33,6 +35,7 @@ impl<'a> Draft<'a> {
             now,
             status: snapshot.job.status.clone().unwrap_or_default(),
             gone: Vec::new(),
+            hanging: Vec::new(),
             stages: Vec::new(),
             chores: Vec::new(),
             notices: Vec::new(),
@@ -203,6 +206,7 @@ impl<'a> Draft<'a> {
             status: self.status,
             write,
             gone: self.gone,
+            hanging: self.hanging,
             stages: self.stages,
             chores: self.chores,
             notices: self.notices,
@@ -212,8 +216,12 @@ impl<'a> Draft<'a> {
 }
 
 pub(crate) fn delete_pod(pod: &PodView, grace: Option<u32>) -> Step {
-    let target = Target { kind: TargetKind::Pod, name: pod.name.clone(), uid: pod.uid.clone() };
-    Step::Delete { target, grace }
+    Step::Delete { target: target(pod), grace }
+}
+
+/// This very pod.
+pub(crate) fn target(pod: &PodView) -> Target {
+    Target { kind: TargetKind::Pod, name: pod.name.clone(), uid: pod.uid.clone() }
 }
 
 /// The time after a while. Times and limits come from outside: beyond the end of time they mean "never".

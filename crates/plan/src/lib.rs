@@ -14,6 +14,7 @@ mod life;
 mod plan;
 mod settings;
 mod snapshot;
+mod stacks;
 pub mod strategic;
 mod text;
 mod words;
@@ -25,6 +26,6 @@ pub use plan::{Importance, NewObject, Notice, Plan, Restore, StatusWrite, Step, 
 pub use settings::Settings;
 pub use snapshot::{
     AgentView, ClaimView, Exit, NodeState, NodeView, ObjectView, Obstacle, ObstacleKind, PodPhase, PodView,
-    Snapshot, Tail, Vanished, Waiting,
+    Snapshot, Stacks, Tail, Vanished, Waiting,
 };
 pub use world::{Member, Rank, World};

@@ -16,6 +16,8 @@ pub struct Plan {
     /// Pods of the attempt before that must be gone, in truth and not only out of sight, before anything of this is done: only
     /// then may the next attempt begin.
     pub gone: Vec<String>,
+    /// Pods that hang. They are asked where, once the decision is written: to answer may be the last that they do.
+    pub hanging: Vec<Target>,
     /// Stages in order; the steps of a stage do not depend on each other. A stage that was refused ends the plan.
     pub stages: Vec<Vec<Step>>,
     /// Steps that nothing waits for: they go with the report and may be put off together with it.

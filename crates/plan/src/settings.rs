@@ -35,6 +35,8 @@ pub struct Settings {
     pub node_failures: u32,
     /// The same failure so many times without progress in between ends the job; 0: never.
     pub same_failures: u32,
+    /// Whether the programs of an attempt that stalled are asked where they hang before they are removed.
+    pub ask_for_stacks: bool,
     /// The image of the agent that watches checkpoints; without one, nobody does.
     pub agent_image: Option<String>,
     /// A checkpoint that takes longer than this to be written no longer holds back evictions.
@@ -63,6 +65,7 @@ impl Default for Settings {
             unreachable_seconds: 30,
             node_failures: 2,
             same_failures: 3,
+            ask_for_stacks: true,
             agent_image: None,
             hold_evictions: SignedDuration::from_mins(15),
             deletion_patience: SignedDuration::from_mins(5),

@@ -26,6 +26,8 @@ pub struct Snapshot {
     pub agent: Option<AgentView>,
     /// The ends of the logs of pods that failed.
     pub tails: Vec<Tail>,
+    /// What the programs of an attempt that stalled said about where they hang.
+    pub stacks: Option<Stacks>,
     /// What is known of nodes whose pods do not go when they should.
     pub nodes: Vec<NodeView>,
     /// When this job's status was last written, as far as this process knows.
@@ -46,6 +48,7 @@ impl Snapshot {
             progress: None,
             agent: None,
             tails: Vec::new(),
+            stacks: None,
             nodes: Vec::new(),
             last_status_write: None,
         }
@@ -96,6 +99,14 @@ pub struct Tail {
     /// The pod's uid.
     pub pod: String,
     pub text: String,
+}
+
+/// What the pods of an attempt that stalled were heard to say about where they hang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stacks {
+    pub attempt: i32,
+    /// The name of each pod, and its text.
+    pub said: Vec<(String, String)>,
 }
 
 /// What planning reads of a node.

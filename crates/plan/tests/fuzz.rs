@@ -366,6 +366,7 @@ fn found() -> impl Strategy<Value = Found> {
             progress: None,
             agent: None,
             tails: Vec::new(),
+            stacks: None,
             nodes: Vec::new(),
         };
         let now = now.checked_add(SignedDuration::from_nanos(nanos.into())).unwrap_or(now);

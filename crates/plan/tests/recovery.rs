@@ -9,7 +9,7 @@ use trainyard_api::{
     AgentReport, Cause, CheckpointStatus, FailureAction, FailurePolicy, FailureRule, RestartScope, State,
     SuccessPolicy,
 };
-use trainyard_plan::{NewObject, NodeState, NodeView, Tail};
+use trainyard_plan::{NewObject, NodeState, NodeView, Stacks, Tail};
 
 fn running(job: Job) -> Cluster {
     let mut cluster = job.submitted().prompt();
@@ -317,8 +317,26 @@ fn no_progress_for_too_long_is_a_stall() {
     bert.settle();
     bert.pass(59);
     assert_eq!(bert.state(), State::Running);
-    bert.pass(2);
+    bert.now += SignedDuration::from_secs(2);
+    let asked: Vec<String> = bert.plan().hanging.into_iter().map(|pod| pod.name).collect();
+    assert_eq!(asked, ["bert-workers-0", "bert-workers-1"], "before they go, they are asked where they hang");
+    bert.settle();
     assert_eq!(bert.condition("Stalled").0, "True");
+    assert!(bert.plan().hanging.is_empty(), "once");
+    let said = [
+        ("bert-workers-0", "Current thread 1:\n  File \"/app/train.py\", line 12 in all_reduce"),
+        ("bert-workers-1", "Thread 7 (idle): \"MainThread\"\n    read (data.py:3)\n    main (train.py:9)"),
+    ];
+    let said = said.map(|(pod, text)| (pod.to_owned(), text.to_owned())).to_vec();
+    bert.stacks = Some(Stacks { attempt: 1, said });
+    bert.settle();
+    let error = bert.attempts()[0].error.clone().unwrap();
+    assert_eq!(
+        error,
+        "Worker 0 in all_reduce (train.py:12); Worker 1 in read (data.py:3), called from main (train.py:9)"
+    );
+    let told = bert.events.iter().any(|event| event.message.starts_with("It hung: Worker 0 in all_reduce"));
+    assert!(told, "{:?}", bert.events);
     assert_eq!(bert.attempts()[0].cause, Some(Cause::Stalled));
     assert_eq!(bert.status().restarts.unwrap().stall, 1);
     bert.progress = None;

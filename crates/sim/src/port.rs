@@ -114,6 +114,11 @@ impl SimPort {
 }
 
 impl Port for SimPort {
+    async fn stacks(&self, _: &JobRef, _: &Target) -> Option<String> {
+        // Nothing depends on the answer.
+        None
+    }
+
     async fn create(&self, _: &JobRef, object: &NewObject) -> Result<Written, Refusal> {
         let what = || format!("create {} {}", object.kind().as_str(), object.name());
         self.call(what, |server, by| {

@@ -36,7 +36,7 @@ fn adopting(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
     let mut snapshot = snapshot.clone();
     let uid = snapshot.uid().to_owned();
     for pod in &mut snapshot.pods {
-        pod.owner = Some(uid.clone());
+        pod.owner = Some(uid.as_str().into());
     }
     plan(&snapshot, settings, now)
 }

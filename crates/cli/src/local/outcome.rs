@@ -67,6 +67,7 @@ pub(crate) fn as_json(job: &TrainingJob, interrupted: bool, state_dir: &Path) ->
         "progress": status.progress,
         "restarts": status.restarts.unwrap_or_default().total(),
         "metrics": status.metrics,
+        "attempts": status.attempts,
         "checkpoints": checkpoints(job, state_dir),
     })
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
-use trainyard_api::{State, TrainingJob, TrainingJobStatus};
+use trainyard_api::{Cause, State, TrainingJob, TrainingJobStatus};
 
 use super::jobs::title;
 
@@ -31,6 +31,8 @@ struct Shown {
     state: Option<State>,
     message: Option<String>,
     progress: Option<String>,
+    /// The last attempt of which it was told where it hung.
+    hung: i32,
     at: Option<Instant>,
     bar: Option<ProgressBar>,
 }
@@ -65,6 +67,7 @@ impl View {
             state: None,
             message: None,
             progress: None,
+            hung: 0,
             at: None,
             bar: match &self.form {
                 Form::Bars(bars) => Some(bars.add(bar(&title))),
@@ -93,9 +96,16 @@ impl View {
             shown.at = Some(Instant::now());
             shown.progress.clone_from(&status.progress);
         }
+        let hung = status.attempts.iter().rev().find(|attempt| {
+            attempt.cause == Some(Cause::Stalled) && attempt.error.is_some() && attempt.number > shown.hung
+        });
+        let hung = hung.map(|attempt| {
+            shown.hung = attempt.number;
+            format!("{title}: It hung: {}", attempt.error.as_deref().unwrap_or_default())
+        });
         shown.state = status.state;
         shown.message.clone_from(&status.message);
-        for line in line.into_iter().chain(progress.filter(|_| status.progress.is_some())) {
+        for line in line.into_iter().chain(hung).chain(progress.filter(|_| status.progress.is_some())) {
             self.line(&line);
         }
     }

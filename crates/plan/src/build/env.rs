@@ -62,11 +62,14 @@ pub(super) fn all(order: &Order<'_>, member: &Member<'_, '_>) -> Vec<EnvVar> {
     env.extend([
         from_field("POD_IP", "status.podIP"),
         from_field("POD_NAMESPACE", "metadata.namespace"),
+        from_field("POD_UID", "metadata.uid"),
         value("NUM_WORKERS", world.size()),
         value("GPUS_PER_WORKER", spec.gpus_per_worker()),
         value("TRAINYARD_BACKEND", spec.backend().as_str()),
         value("NCCL_DEBUG", "INFO"),
         value("PYTHONUNBUFFERED", 1),
+        // A Python program that crashes says where, and one that hangs can be asked.
+        value("PYTHONFAULTHANDLER", 1),
     ]);
     env.extend(spec.model.as_ref().map(|model| value("MODEL", model)));
     env.extend(spec.dataset.as_ref().map(|dataset| value("DATASET", dataset)));

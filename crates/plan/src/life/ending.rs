@@ -4,10 +4,13 @@ use trainyard_api::{Cause, CleanPodPolicy, Restarts, State, condition};
 
 use super::judge::Ending;
 use super::{backoff, force, policy, report};
-use crate::draft::{Draft, delete_pod, whole_seconds};
-use crate::snapshot::{PodView, Snapshot};
+use crate::draft::{Draft, delete_pod, target, whole_seconds};
+use crate::snapshot::{PodPhase, PodView, Snapshot};
 use crate::text;
 use crate::world::World;
+
+/// So many pods are asked where they hang: in a large gang, most hang at the same place.
+const ASKED: usize = 16;
 
 /// The training succeeded.
 pub(super) fn complete(draft: &mut Draft<'_>) {
@@ -70,6 +73,10 @@ pub(super) fn end_attempt(draft: &mut Draft<'_>, ending: &Ending<'_>) {
     let Ending { cause, pod, message, .. } = ending;
     let number = draft.status.attempts.last().map_or(1, |attempt| attempt.number);
     close(draft, ending);
+    if *cause == Cause::Stalled && draft.settings.ask_for_stacks {
+        let running = draft.snapshot.own_pods().filter(|pod| pod.phase == PodPhase::Running && !pod.deleting);
+        draft.hanging = running.take(ASKED).map(target).collect();
+    }
     let counts = policy::counts(ending);
     if cause.counts() {
         announce_failure(draft, number, *pod, message);

@@ -34,6 +34,7 @@ pub fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
         return deletion::plan(snapshot, settings, now);
     }
     let mut draft = Draft::new(snapshot, settings, now);
+    report::hung(&mut draft);
     draft.stage(force::steps(snapshot, settings, now));
     if let Some(next) = force::next(snapshot, settings, now) {
         draft.wake(next);
@@ -91,6 +92,7 @@ fn idle(snapshot: &Snapshot) -> Plan {
         status: snapshot.job.status.clone().unwrap_or_default(),
         write: StatusWrite::Not,
         gone: Vec::new(),
+        hanging: Vec::new(),
         stages: Vec::new(),
         chores: Vec::new(),
         notices: Vec::new(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use trainyard_api::{
-    AllocatedResources, CheckpointDefaults, CheckpointStatus, CleanPodPolicy, Effective, Phase, RestartScope,
+    AllocatedResources, Cause, CheckpointDefaults, CheckpointStatus, CleanPodPolicy, Effective, Phase, RestartScope,
     TrainingJob, WorkerCounts, WorkerStatus, condition, names,
 };
 
@@ -12,6 +12,7 @@ use crate::build;
 use crate::draft::{Draft, whole_seconds};
 use crate::settings::Settings;
 use crate::snapshot::{PodPhase, PodView};
+use crate::stacks;
 use crate::text;
 use crate::world::World;
 
@@ -94,6 +95,23 @@ fn progress(draft: &mut Draft<'_>) {
     if let (Some(start), Some(updated)) = (&status.start_time, progress.updated) {
         status.duration = Some(text::duration(updated.duration_since(start.0)));
     }
+}
+
+/// Where the programs of an attempt that stalled hung, once they have said so.
+pub(super) fn hung(draft: &mut Draft<'_>) {
+    let Some(stacks) = &draft.snapshot.stacks else { return };
+    let world = World::of(&draft.snapshot.job);
+    let mut attempts = draft.status.attempts.iter_mut();
+    let attempt = attempts.find(|attempt| attempt.number == stacks.attempt && attempt.cause == Some(Cause::Stalled));
+    let Some(attempt) = attempt.filter(|attempt| attempt.error.is_none()) else { return };
+    let title = |pod: &str| {
+        let member = world.members().find(|member| member.pod_name(world.job) == pod);
+        member.map_or_else(|| pod.to_owned(), |member| member.title())
+    };
+    let said = stacks.said.iter().map(|(pod, text)| (title(pod), text.as_str()));
+    let Some(summary) = stacks::summary(said) else { return };
+    attempt.error = Some(summary.clone());
+    draft.warning("Stalled", format!("It hung: {summary}"), format!("stacks/{}", stacks.attempt));
 }
 
 /// What the agent said about the checkpoints. Without news, the last word stands.

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::{AgentReport, Attempt, Cause, State, TrainingJob, TrainingJobSpec, TrainingJobStatus};
 use trainyard_plan::{
     AgentView, ClaimView, Exit, NewObject, NodeView, Notice, ObjectView, Obstacle, ObstacleKind, PodPhase,
-    PodView, Settings, Snapshot, Tail, Vanished, Waiting,
+    PodView, Settings, Snapshot, Stacks, Tail, Vanished, Waiting,
 };
 
 use super::job::dawn;
@@ -34,6 +34,7 @@ pub(crate) struct Cluster {
     pub(crate) vanished: Vec<Vanished>,
     /// What the program of rank 0 says.
     pub(crate) progress: Option<trainyard_progress::Progress>,
+    pub(crate) stacks: Option<Stacks>,
     /// What the agent beside it says.
     pub(crate) agent: Option<AgentReport>,
     pub(crate) tails: Vec<Tail>,
@@ -80,6 +81,7 @@ impl Cluster {
             obstacles: Vec::new(),
             last_status_write: None,
             progress: None,
+            stacks: None,
             agent: None,
             budget: None,
             tails: Vec::new(),
@@ -230,6 +232,7 @@ impl Cluster {
             obstacles: self.obstacles.clone(),
             last_status_write: self.last_status_write,
             progress: self.progress.clone(),
+            stacks: self.stacks.clone(),
             agent: self.agent.clone().map(|report| AgentView { pod: self.leader(), report }),
             tails: self.tails.clone(),
             nodes: self.nodes.clone(),
