@@ -95,5 +95,5 @@ deploy: ## Install the CRD and the operator with the image IMG
 
 .PHONY: undeploy
 undeploy: ## Remove the operator; the CRD and the jobs stay
-	$(KUBECTL) delete --ignore-not-found -n $(NAMESPACE) -f $(BASE)/deployment.yaml -f $(BASE)/service.yaml -f $(BASE)/rbac.yaml
+	$(KUBECTL) delete --ignore-not-found -n $(NAMESPACE) -f $(BASE)/deployment.yaml -f $(BASE)/service.yaml -f $(BASE)/rbac.yaml -f $(BASE)/stacks-rbac.yaml
 	$(KUBECTL) delete --ignore-not-found -f $(BASE)/namespace.yaml
