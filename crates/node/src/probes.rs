@@ -2,7 +2,6 @@
 //!
 //! Each probe is a task that tells the pod's task when its verdict changes.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use crate::exec;
+use crate::rewrite::Rewrites;
 use crate::shared::Door;
 
 /// What a probe found out.
@@ -31,8 +31,8 @@ pub(crate) enum Result {
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) address: String,
-    /// Ports that were replaced.
-    pub(crate) ports: BTreeMap<u16, u16>,
+    /// What was replaced in what the container was told: ports, and without namespaces paths.
+    pub(crate) rewrites: Rewrites,
     pub(crate) shim: Vec<String>,
     pub(crate) door: Arc<Door>,
 }
@@ -146,7 +146,7 @@ async fn hasten(probe: &Probe, container: &Container, place: &Place, period: Dur
 
 async fn ask(probe: &Probe, container: &Container, place: &Place) -> std::result::Result<(), String> {
     if let Some(action) = &probe.exec {
-        let words = action.command.clone().unwrap_or_default();
+        let words = place.rewrites.words(action.command.as_deref().unwrap_or_default());
         return exec::succeeds(&place.shim, &place.door, &words).await;
     }
     if let Some(action) = &probe.tcp_socket {
@@ -206,7 +206,7 @@ async fn connect(
             .and_then(|port| u16::try_from(port.container_port).ok()),
     };
     let number = number.ok_or_else(|| format!("there is no port {port:?}"))?;
-    let number = place.ports.get(&number).copied().unwrap_or(number);
+    let number = place.rewrites.ports.get(&number).copied().unwrap_or(number);
     let hosts = host.map_or_else(|| vec![place.address.as_str(), "127.0.0.1"], |host| vec![host]);
     let mut why = String::new();
     for host in hosts {

@@ -132,10 +132,10 @@ impl Task {
             return;
         }
         self.say_once(&container, &rewritten);
-        self.launch(index, &container, orders).await;
+        self.launch(index, &container, orders, rewritten).await;
     }
 
-    async fn launch(&mut self, index: usize, container: &Container, mut orders: Orders) {
+    async fn launch(&mut self, index: usize, container: &Container, mut orders: Orders, rewritten: Rewrites) {
         let run = self.stories[index].restarts;
         let group = match self
             .shared
@@ -179,7 +179,7 @@ impl Task {
         });
         let place = probes::Place {
             address: self.assignment.address.clone(),
-            ports: self.assignment.rewrites.ports.clone(),
+            rewrites: rewritten,
             shim: self.shared.config.shim.clone(),
             door: door.clone(),
         };
