@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::checkpoint::{AgentReport, CheckpointStatus};
 
 use crate::layouts::{self, Layout};
-use crate::mirror::{self, Marker, Mirror, Open};
+use crate::mirror::{self, Bell, Marker, Mirror, Open};
 use crate::scan::{Checkpoint, Moment, Scanner, Survey, Writers};
 use crate::store::{Bucket, Store, StoreError};
 use crate::upkeep;
@@ -368,6 +368,13 @@ impl Agent {
         let is_usable = |checkpoint: &&Checkpoint| !is_in(ignored, checkpoint);
         let newest: Vec<&Checkpoint> = survey.complete.iter().filter(is_usable).take(count).collect();
         copy.mirror.offer(self.store.place(), (survey, keep, protected.as_deref()), &newest, now.elapsed);
+    }
+
+    /// Has a bell rung whenever a copy has arrived, or failed to: then it is time for a look.
+    pub fn rings(&self, bell: Bell) {
+        if let Some(copy) = &self.copy {
+            copy.mirror.rings(bell);
+        }
     }
 
     pub fn start(&self) -> Start {

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -164,7 +164,11 @@ pub struct Mirror {
     rest_until: Duration,
     /// What is not this job's to remove.
     untouchable: Vec<Marker>,
+    bell: Arc<OnceLock<Bell>>,
 }
+
+/// Rung when something has been sent, or could not be.
+pub type Bell = Box<dyn Fn() + Send + Sync>;
 
 /// Makes a connection.
 pub type Open = dyn Fn() -> Result<Bucket, StoreError> + Send + Sync;
@@ -189,6 +193,8 @@ impl Mirror {
     pub fn new(open: Arc<Open>) -> Self {
         let (jobs, received) = channel::<Job>();
         let (tell, outcomes) = channel();
+        let bell = Arc::new(OnceLock::<Bell>::new());
+        let ring = bell.clone();
         std::thread::spawn(move || {
             let mut bucket = None;
             for job in received {
@@ -200,11 +206,19 @@ impl Mirror {
                 if tell.send(outcome).is_err() {
                     return;
                 }
+                if let Some(ring) = ring.get() {
+                    ring();
+                }
             }
         });
         let (arrived, rest_until) = (HashMap::new(), Duration::ZERO);
         let untouchable = Vec::new();
-        Self { jobs, outcomes, arrived, under_way: None, problem: None, rest_until, untouchable }
+        Self { jobs, outcomes, arrived, under_way: None, problem: None, rest_until, untouchable, bell }
+    }
+
+    /// Rings this from now on; the first one counts.
+    pub fn rings(&self, bell: Bell) {
+        let _ = self.bell.set(bell);
     }
 
     /// Never removes these.

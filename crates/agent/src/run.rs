@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -23,6 +23,8 @@ const SHARE: u32 = 10;
 /// Ends at once as long as the program has not been let go: then there is nothing to save.
 pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std::io::Result<()> {
     let ends = Ends::listen(0)?;
+    let bell = ends.tell.clone();
+    agent.rings(Box::new(move || _ = bell.send(Woken::ByArrival)));
     let clock = Clock { start: Instant::now() };
     let mut last = agent.begin(clock.now());
     say(output, &last);
@@ -38,7 +40,7 @@ pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std:
         }
         // What was fetched took its time, but was no look.
         let pause = if was_held { interval } else { interval.max(began.elapsed() * SHARE) };
-        if ends.within(pause) {
+        if ends.within(pause) == Woken::BySignal {
             break;
         }
     }
@@ -97,8 +99,16 @@ fn try_to_fetch(
 
 /// SIGTERM and SIGINT, heard in a thread of their own: what this one does may take long.
 struct Ends {
-    told: Receiver<()>,
+    tell: Sender<Woken>,
+    told: Receiver<Woken>,
     may_wait: Arc<AtomicBool>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    ByTime,
+    BySignal,
+    ByArrival,
 }
 
 impl Ends {
@@ -110,7 +120,7 @@ impl Ends {
         })?;
         let (tell, told) = channel();
         let may_wait = Arc::new(AtomicBool::new(false));
-        let patience = may_wait.clone();
+        let (patience, ending) = (may_wait.clone(), tell.clone());
         std::thread::spawn(move || {
             loop {
                 runtime.block_on(async {
@@ -122,21 +132,21 @@ impl Ends {
                 if !patience.load(Ordering::SeqCst) {
                     std::process::exit(code);
                 }
-                if tell.send(()).is_err() {
+                if ending.send(Woken::BySignal).is_err() {
                     return;
                 }
             }
         });
-        Ok(Self { told, may_wait })
+        Ok(Self { tell, told, may_wait })
     }
 
     fn may_wait(&self, may: bool) {
         self.may_wait.store(may, Ordering::SeqCst);
     }
 
-    /// Waits for a signal for so long at most. Tells whether one came.
-    fn within(&self, pause: Duration) -> bool {
-        self.told.recv_timeout(pause) != Err(RecvTimeoutError::Timeout)
+    /// Waits for so long at most.
+    fn within(&self, pause: Duration) -> Woken {
+        self.told.recv_timeout(pause).unwrap_or(Woken::ByTime)
     }
 }
 

@@ -307,9 +307,10 @@ fn the_other_workers_fetch_the_one_that_they_are_told_and_wait_for_it() {
 fn agent_process() {
     let Ok(directory) = std::env::var("AGENT_PROCESS_DIRECTORY") else { return };
     let variables = std::env::vars().filter(|(key, _)| key.starts_with("AWS_")).collect();
-    let agent = Agent::new(Box::new(Directory::new(&directory)), options());
+    let options = Options { attempt: Some("uid/1".to_owned()), ..options() };
+    let agent = Agent::new(Box::new(Directory::new(&directory)), options);
     let agent = agent.with_copy_in(PLACE, variables, true);
-    // So long that only the first looks and the last happen.
+    // So long that only the first looks and the last happen, and those that something has asked for.
     trainyard_agent::run::run(agent, Duration::from_hours(1), &mut std::io::stdout()).unwrap();
 }
 
@@ -345,6 +346,20 @@ fn what_was_saved_last_is_copied_before_the_agent_ends() {
     assert!(child.wait().unwrap().success());
     assert_eq!(world.kept(), ["step-7.pt"]);
     assert!(world.bucket().exists("step-7.pt").unwrap());
+}
+
+#[test]
+fn what_has_arrived_is_told_when_it_has_and_not_at_the_next_look() {
+    let world = World::new();
+    // It is there before the second look, which begins to send it, and the third is in an hour.
+    world.save("pod", &vec![file("step-7.pt", files::torch(&[]))]);
+    std::fs::create_dir_all(world.pod("pod").join(".trainyard")).unwrap();
+    std::fs::write(world.pod("pod").join(".trainyard/attempt"), "uid/1").unwrap();
+    let (mut child, mut reports) = process(&world, &world.pod("pod"));
+    let arrived = reports.find(|report| report.checkpoint.is_some()).unwrap();
+    assert_eq!(path(&arrived), Some("s3://bucket/ml/bert/step-7.pt"));
+    terminate(&child);
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]

@@ -128,8 +128,7 @@ fn the_same_without_namespaces_where_every_pod_has_a_directory_of_another_name()
     let ended = run.wait();
     assert_eq!(ended.code, Some(0), "{ended}");
     assert!(kept >= 1 && training.kept() == EPOCHS, "{ended}");
-    let begun = ended.stdout.matches("\"epoch\": 1,").count();
-    assert!(begun <= 2, "it did not begin afresh: {ended}");
+    assert!(ended.stdout.contains("resuming from epoch"), "it began afresh: {ended}");
 }
 
 #[test]
