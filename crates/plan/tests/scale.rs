@@ -4,6 +4,7 @@ mod support;
 
 use support::{Cluster, job, role};
 use trainyard_api::{Cause, CleanPodPolicy, RestartPolicy, Role, State, TrainingJobSpec};
+use trainyard_plan::Step;
 
 type Change = fn(&mut TrainingJobSpec);
 
@@ -44,6 +45,23 @@ fn from_two_to_four_to_one() {
     assert_eq!((bert.state(), bert.count("Rescaled"), bert.count("WorkerFailed")), (State::Completed, 2, 0));
     assert_eq!(bert.causes(), [Cause::Rescale, Cause::Rescale, Cause::Succeeded]);
     assert!(bert.states.windows(2).any(|pair| pair == [State::Running, State::Restarting]));
+}
+
+#[test]
+fn before_an_attempt_begins_all_pods_of_the_one_before_must_be_gone() {
+    let mut bert = running(4);
+    assert_eq!(bert.attempts()[0].world.as_deref(), Some("workers=4"));
+    bert.pods_linger();
+    bert.scale(2);
+    bert.settle();
+    assert!(bert.plan().gone.is_empty(), "they are still seen");
+    bert.release();
+    let plan = bert.plan();
+    assert!(plan.steps().any(|step| matches!(step, Step::Create(_))), "the next attempt begins");
+    let names: Vec<String> = (0..4).map(|index| format!("bert-workers-{index}")).collect();
+    assert_eq!(plan.gone, names, "also those that there will be no more: one may only be out of sight");
+    bert.settle();
+    assert!(bert.plan().gone.is_empty(), "it has begun");
 }
 
 #[test]
