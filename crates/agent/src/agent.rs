@@ -187,6 +187,7 @@ impl Agent {
     }
 
     /// How many checkpoints to keep stands in this file, and may change. While it cannot be read, the last number counts.
+    #[must_use]
     pub fn with_keep_last_in(mut self, file: PathBuf) -> Self {
         self.keep_last_file = Some(file);
         self

@@ -24,7 +24,7 @@ const SHARE: u32 = 10;
 pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std::io::Result<()> {
     let ends = Ends::listen(0)?;
     let bell = ends.tell.clone();
-    agent.rings(Box::new(move || _ = bell.send(Woken::ByArrival)));
+    agent.rings(Box::new(move || _ = bell.send(Woken::Arrival)));
     let clock = Clock { start: Instant::now() };
     let mut last = agent.begin(clock.now());
     say(output, &last);
@@ -40,7 +40,7 @@ pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std:
         }
         // What was fetched took its time, but was no look.
         let pause = if was_held { interval } else { interval.max(began.elapsed() * SHARE) };
-        if ends.within(pause) == Woken::BySignal {
+        if ends.within(pause) == Woken::Signal {
             break;
         }
     }
@@ -104,11 +104,12 @@ struct Ends {
     may_wait: Arc<AtomicBool>,
 }
 
+/// What ended a pause.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Woken {
-    ByTime,
-    BySignal,
-    ByArrival,
+    Time,
+    Signal,
+    Arrival,
 }
 
 impl Ends {
@@ -132,7 +133,7 @@ impl Ends {
                 if !patience.load(Ordering::SeqCst) {
                     std::process::exit(code);
                 }
-                if ending.send(Woken::BySignal).is_err() {
+                if ending.send(Woken::Signal).is_err() {
                     return;
                 }
             }
@@ -146,7 +147,7 @@ impl Ends {
 
     /// Waits for so long at most.
     fn within(&self, pause: Duration) -> Woken {
-        self.told.recv_timeout(pause).unwrap_or(Woken::ByTime)
+        self.told.recv_timeout(pause).unwrap_or(Woken::Time)
     }
 }
 

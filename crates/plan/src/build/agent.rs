@@ -58,10 +58,12 @@ impl Order<'_> {
             image: Some(image),
             // A sidecar: it starts before the program and ends after it.
             restart_policy: Some("Always".to_owned()),
-            command: words(&["trainyard", "agent"]),
+            command: Some(words(&["trainyard", "agent"])),
             args: Some(args),
             startup_probe: Some(Probe {
-                exec: Some(ExecAction { command: words(&["trainyard", "agent", "--is-ready", &ready]) }),
+                exec: Some(ExecAction {
+                    command: Some(words(&["trainyard", "agent", "--is-ready", &ready])),
+                }),
                 period_seconds: Some(1),
                 // The program waits until the operator has seen to it: an hour, then the kubelet tries again.
                 failure_threshold: Some(3600),
@@ -89,7 +91,7 @@ impl Order<'_> {
         Some(Container {
             name: FETCH_CONTAINER.to_owned(),
             image: Some(image),
-            command: words(&["trainyard", "agent"]),
+            command: Some(words(&["trainyard", "agent"])),
             args: Some(vec![
                 "--fetch".to_owned(),
                 format!("--directory={}", self.job.spec.checkpoint_directory()),
@@ -114,8 +116,8 @@ impl Order<'_> {
     }
 }
 
-fn words(words: &[&str]) -> Option<Vec<String>> {
-    Some(words.iter().map(|word| (*word).to_owned()).collect())
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 fn modest(memory: &str) -> ResourceRequirements {
