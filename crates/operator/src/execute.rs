@@ -7,13 +7,14 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use trainyard_api::{TrainingJob, TrainingJobStatus, names};
 use trainyard_plan::{NewObject, ObstacleKind, Plan, Restore, StatusWrite, Step, Target, TargetKind};
 
 use crate::events;
 use crate::memory::Echo;
 use crate::port::{JobRef, NewEvent, Port, Refusal, Written};
+use crate::saying::StatusChange;
 use crate::views::controller;
 
 /// What came of a plan.
@@ -350,11 +351,8 @@ impl<P: Port> Run<'_, P> {
     }
 
     async fn write_status(&mut self, status: &TrainingJobStatus) {
-        let before = serde_json::to_value(self.job.status.clone().unwrap_or_default()).unwrap_or_default();
-        let after = serde_json::to_value(status).unwrap_or_default();
-        let mut patch = json!({"metadata": {"resourceVersion": self.resource_version}});
-        patch["status"] = difference(&before, &after);
-        match self.port.patch_status(&self.reference, &patch).await {
+        let change = StatusChange::new(&self.resource_version, self.job.status.as_ref(), status);
+        match self.port.write_status(&self.reference, &change).await {
             Ok(written) => {
                 self.outcome.status_written = true;
                 self.note(Done::Job(written));

@@ -2,6 +2,7 @@
 //! read of it decides what is said about it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -13,7 +14,7 @@ use trainyard_api::TrainingJob;
 /// A job as the watch delivers it.
 #[derive(Clone, Debug)]
 pub(crate) enum Guarded {
-    Read(Box<TrainingJob>),
+    Read(Arc<TrainingJob>),
     Unreadable(Box<Unreadable>),
 }
 
@@ -32,7 +33,7 @@ impl<'de> Deserialize<'de> for Guarded {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
         match TrainingJob::deserialize(&value) {
-            Ok(job) => Ok(Self::Read(Box::new(job))),
+            Ok(job) => Ok(Self::Read(Arc::new(job))),
             Err(error) => {
                 let text = |path: &str| value.pointer(path).and_then(Value::as_str).map(str::to_owned);
                 let metadata = value.get("metadata").map(ObjectMeta::deserialize);
@@ -76,7 +77,7 @@ impl Resource for Guarded {
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         match self {
-            Self::Read(job) => &mut job.metadata,
+            Self::Read(job) => &mut Arc::make_mut(job).metadata,
             Self::Unreadable(job) => &mut job.metadata,
         }
     }

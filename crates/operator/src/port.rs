@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 use trainyard_api::{TrainingJob, names};
 use trainyard_plan::{Importance, NewObject, NodeState, Target, TargetKind};
 
+use crate::saying::StatusChange;
 use crate::stacks;
 
 /// Longer than any write takes; after it, the effect is unknown and the next plan finds out.
@@ -97,6 +98,14 @@ pub trait Port: Send + Sync {
     fn patch_job(&self, job: &JobRef, patch: &Value)
     -> impl Future<Output = Result<Written, Refusal>> + Send;
     /// Merge patch of the job's status.
+    /// Writes a status over the one before. Only the difference is sent.
+    fn write_status(
+        &self,
+        job: &JobRef,
+        change: &StatusChange<'_>,
+    ) -> impl Future<Output = Result<Written, Refusal>> + Send {
+        async { self.patch_status(job, &change.patch()).await }
+    }
     fn patch_status(
         &self,
         job: &JobRef,

@@ -1,6 +1,8 @@
 //! What the watches say, and what that means: the cache is brought up to date, vanished pods are doubted, and the jobs that the news
 //! is about are named.
 
+use std::sync::Arc;
+
 use kube::Resource;
 use kube::runtime::watcher::Event;
 use serde::Deserialize;
@@ -81,15 +83,31 @@ sightings! {
 
 impl Sighting {
     /// A job that can be read, and has been.
-    pub fn job(event: Event<TrainingJob>) -> Self {
-        let read = |job: TrainingJob| Guarded::Read(Box::new(job));
+    pub fn job(event: Event<Arc<TrainingJob>>) -> Self {
         Self(Seen::Jobs(match event {
             Event::Init => Event::Init,
-            Event::InitApply(job) => Event::InitApply(read(job)),
+            Event::InitApply(job) => Event::InitApply(Guarded::Read(job)),
             Event::InitDone => Event::InitDone,
-            Event::Apply(job) => Event::Apply(read(job)),
-            Event::Delete(job) => Event::Delete(read(job)),
+            Event::Apply(job) => Event::Apply(Guarded::Read(job)),
+            Event::Delete(job) => Event::Delete(Guarded::Read(job)),
         }))
+    }
+
+    /// What a watch told of an object, as a list would tell it.
+    pub fn listed(&self) -> Self {
+        fn listed<K: Clone>(event: &Event<K>) -> Event<K> {
+            match event {
+                Event::Apply(object) => Event::InitApply(object.clone()),
+                other => other.clone(),
+            }
+        }
+        Self(match &self.0 {
+            Seen::Jobs(event) => Seen::Jobs(listed(event)),
+            Seen::Pods(event) => Seen::Pods(listed(event)),
+            Seen::Services(event) => Seen::Services(listed(event)),
+            Seen::ConfigMaps(event) => Seen::ConfigMaps(listed(event)),
+            Seen::Claims(event) => Seen::Claims(listed(event)),
+        })
     }
 }
 
@@ -138,17 +156,20 @@ impl Core {
 fn slim_job(job: Guarded) -> Job {
     match job {
         Guarded::Read(mut job) => {
-            job.metadata.managed_fields = None;
-            if let Some(annotations) = &mut job.metadata.annotations {
-                annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+            // One that somebody else keeps as well has its room anyway.
+            if let Some(job) = Arc::get_mut(&mut job) {
+                job.metadata.managed_fields = None;
+                if let Some(annotations) = &mut job.metadata.annotations {
+                    annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+                }
+                if let Some(status) = &mut job.status {
+                    // A list that was read piece by piece has room for more.
+                    status.attempts.shrink_to_fit();
+                    status.conditions.shrink_to_fit();
+                    status.worker_statuses.shrink_to_fit();
+                }
             }
-            if let Some(status) = &mut job.status {
-                // A list that was read piece by piece has room for more.
-                status.attempts.shrink_to_fit();
-                status.conditions.shrink_to_fit();
-                status.worker_statuses.shrink_to_fit();
-            }
-            Job::Read(job.into())
+            Job::Read(job)
         }
         Guarded::Unreadable(job) => Job::Unreadable(job.into()),
     }

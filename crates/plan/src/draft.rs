@@ -192,7 +192,7 @@ impl<'a> Draft<'a> {
         } else if self.decided {
             StatusWrite::BeforeSteps
         } else if !self.notices.is_empty()
-            || before.is_none_or(|before| essence(before) != essence(&self.status))
+            || before.is_none_or(|before| !is_same_essence(before, &self.status))
             || due.is_none_or(|due| due <= self.now)
         {
             StatusWrite::Report
@@ -234,22 +234,59 @@ pub(crate) fn whole_seconds(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
 
-/// The part of a status that people and programs wait for. The rest may lag behind by `status_interval`.
-fn essence(status: &TrainingJobStatus) -> TrainingJobStatus {
-    let mut essence = status.clone();
-    essence.message = None;
-    essence.progress = None;
-    essence.current_epoch = None;
-    essence.total_epochs = None;
-    essence.estimated_completion = None;
-    essence.duration = None;
-    essence.metrics.clear();
-    essence.workers = None;
-    essence.replicas = None;
-    essence.resources = None;
-    essence.worker_statuses = Vec::new();
-    for condition in &mut essence.conditions {
-        condition.message = String::new();
-    }
-    essence
+/// Whether two statuses say the same as far as people and programs wait for it. The rest may lag behind by `status_interval`.
+fn is_same_essence(one: &TrainingJobStatus, other: &TrainingJobStatus) -> bool {
+    // Without `..`, so that a new field has to find its place here.
+    let TrainingJobStatus {
+        message: _,
+        duration: _,
+        progress: _,
+        current_epoch: _,
+        estimated_completion: _,
+        metrics: _,
+        total_epochs: _,
+        workers: _,
+        replicas: _,
+        worker_statuses: _,
+        resources: _,
+        state,
+        phase,
+        observed_generation,
+        effective,
+        start_time,
+        active_since,
+        completion_time,
+        selector,
+        checkpoint,
+        restarts,
+        avoided_nodes,
+        disruption_budget,
+        backoff_until,
+        attempts,
+        conditions,
+    } = one;
+    let same_but_words = |(one, other): (&Condition, &Condition)| {
+        let Condition { type_, status, reason, message: _, last_transition_time, observed_generation } = one;
+        *type_ == other.type_
+            && *status == other.status
+            && *reason == other.reason
+            && *last_transition_time == other.last_transition_time
+            && *observed_generation == other.observed_generation
+    };
+    *state == other.state
+        && *phase == other.phase
+        && *observed_generation == other.observed_generation
+        && *effective == other.effective
+        && *start_time == other.start_time
+        && *active_since == other.active_since
+        && *completion_time == other.completion_time
+        && *selector == other.selector
+        && *checkpoint == other.checkpoint
+        && *restarts == other.restarts
+        && *avoided_nodes == other.avoided_nodes
+        && *disruption_budget == other.disruption_budget
+        && *backoff_until == other.backoff_until
+        && *attempts == other.attempts
+        && conditions.len() == other.conditions.len()
+        && conditions.iter().zip(&other.conditions).all(same_but_words)
 }

@@ -2,9 +2,13 @@
 //!
 //! The checker keeps its own record of what really happened to every pod, and compares what operators do and say with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use trainyard_api::{Attempt, Cause, State, TrainingJob, TrainingJobStatus, condition};
+use jiff::{SignedDuration, Timestamp};
+use trainyard_api::{
+    AgentReport, Attempt, Cause, CheckpointStatus, FailureAction, FailureRule, RestartScope, RoleSuccess,
+    State, SuccessPolicy, TrainingJob, TrainingJobStatus, condition,
+};
 use trainyard_plan::{TargetKind, World as Roles};
 
 use crate::server::{Actor, Change, Child, Server};
@@ -18,6 +22,35 @@ struct Fact {
     ran: bool,
     succeeded: bool,
     exit_code: Option<i32>,
+    /// The kubelet's word for how it ended.
+    reason: Option<String>,
+    /// Why the cluster took it, if it did.
+    disruption: Option<String>,
+    /// It was told to go.
+    going: bool,
+    /// The end of its log.
+    words: String,
+}
+
+impl Fact {
+    fn failed(&self) -> bool {
+        self.exit_code.is_some_and(|code| code != 0)
+    }
+
+    /// What the job's own rules say about this failure.
+    fn action(&self, rules: &[FailureRule]) -> Option<FailureAction> {
+        let is_reason = |wanted: &String| {
+            self.reason.as_ref() == Some(wanted)
+                || self.disruption.as_ref().is_some_and(|why| why.starts_with(wanted.as_str()))
+        };
+        let matches = |rule: &&FailureRule| {
+            let code = |codes: &Vec<i32>| self.exit_code.is_some_and(|code| codes.contains(&code));
+            rule.exit_codes.as_ref().is_none_or(code)
+                && rule.reasons.as_ref().is_none_or(|reasons| reasons.iter().any(is_reason))
+                && rule.log_pattern.as_ref().is_none_or(|pattern| self.words.contains(pattern.as_str()))
+        };
+        rules.iter().find(matches).map(|rule| rule.action)
+    }
 }
 
 /// How often an object of this name was made and removed.
@@ -38,6 +71,14 @@ pub(crate) struct Checker {
     pub(crate) tally: Tally,
     /// What each job's status had come to, by uid, for those that have ended.
     ended: BTreeMap<String, State>,
+    /// When the program of a pod last told of progress.
+    pub(crate) said: BTreeMap<String, Timestamp>,
+    /// The clock of the operators was set: what they believe about times cannot be held against them.
+    pub(crate) jumped: bool,
+    /// The checkpoints that agents told of, by job.
+    reported: BTreeMap<String, BTreeSet<String>>,
+    /// Pods whose failure was written down, for jobs whose workers are restarted one by one.
+    accounted: BTreeSet<String>,
 }
 
 type Verdict = Result<(), String>;
@@ -54,6 +95,13 @@ impl Checker {
     /// Somebody took the status of a job away: what it said is not known any more.
     pub(crate) fn forget_status(&mut self, _name: &str) {
         self.ended.clear();
+        self.accounted.clear();
+    }
+
+    /// An agent said something about the checkpoints of a job.
+    pub(crate) fn hear(&mut self, job: &str, report: &AgentReport) {
+        let known = self.reported.entry(job.to_owned()).or_default();
+        known.extend(report.checkpoint.iter().map(|checkpoint| checkpoint.path.clone()));
     }
 
     pub(crate) fn note(&mut self, server: &Server, by: Actor, change: &Change) -> Verdict {
@@ -61,7 +109,7 @@ impl Checker {
         match change {
             Change::Created(kind, name) => {
                 let Some(child) = server.all(*kind).get(name) else { return Ok(()) };
-                self.observe(*kind, child);
+                self.observe(server, *kind, child);
                 if by_operator {
                     self.count(*kind, name).creates += 1;
                     return self.created(server, *kind, child);
@@ -69,9 +117,9 @@ impl Checker {
             }
             Change::Changed(kind, name) => {
                 let Some(child) = server.all(*kind).get(name) else { return Ok(()) };
-                self.observe(*kind, child);
+                self.observe(server, *kind, child);
                 if by_operator {
-                    demand!(child.made.is_some(), "{} {name} is not ours and was changed", kind.as_str());
+                    demand!(child.ours, "{} {name} is not ours and was changed", kind.as_str());
                 }
             }
             Change::Marked(kind, name) => {
@@ -85,7 +133,7 @@ impl Checker {
                 if by_operator {
                     self.count(*kind, child.name()).deletes += 1;
                     // One that was going already (its node is dead) is only let go.
-                    if child.is_deleting() && child.made.is_some() {
+                    if child.is_deleting() && child.ours {
                         return Ok(());
                     }
                     return self.deleted(server, *kind, child);
@@ -93,7 +141,7 @@ impl Checker {
             }
             Change::Job(before, after) => {
                 if by_operator && before.status != after.status {
-                    return self.said(before, after);
+                    return self.said(server.now, before, after);
                 }
             }
             Change::JobCreated(_) | Change::JobGone(_) | Change::Recorded(_) => {}
@@ -106,7 +154,7 @@ impl Checker {
     }
 
     /// Keeps the record of a pod.
-    fn observe(&mut self, kind: TargetKind, child: &Child) {
+    fn observe(&mut self, server: &Server, kind: TargetKind, child: &Child) {
         if kind != TargetKind::Pod {
             return;
         }
@@ -120,6 +168,17 @@ impl Checker {
         fact.succeeded |= child.phase() == "Succeeded";
         let ended = &child.value["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"];
         fact.exit_code = fact.exit_code.or(ended.as_i64().and_then(|code| i32::try_from(code).ok()));
+        fact.going |= child.is_deleting();
+        let status = &child.value["status"];
+        let reason = &status["containerStatuses"][0]["state"]["terminated"]["reason"];
+        fact.reason = reason.as_str().map(str::to_owned);
+        let disruption = &status["conditions"][0];
+        if disruption["type"] == "DisruptionTarget" {
+            fact.disruption = disruption["reason"].as_str().map(str::to_owned);
+        }
+        if let Some(words) = server.logs.get(&child.uid).filter(|_| fact.words.is_empty()) {
+            fact.words.clone_from(words);
+        }
     }
 
     /// An operator made something.
@@ -129,7 +188,7 @@ impl Checker {
         }
         // Never a pod of an older attempt beside one of a newer.
         let attempt = child.attempt();
-        let gang = server.pods().filter(|pod| pod.made.is_some() && pod.controller() == child.controller());
+        let gang = server.pods().filter(|pod| pod.ours && pod.controller() == child.controller());
         for pod in gang {
             demand!(
                 pod.attempt() == attempt,
@@ -139,13 +198,25 @@ impl Checker {
                 pod.attempt()
             );
         }
+        // What a pod is told to go on from stands in the status before, so that all ranks of an attempt go on from the same.
+        let job = server.jobs().find(|job| job.metadata.uid.as_deref() == child.controller());
+        let status = job.and_then(|job| job.status.as_ref());
+        let attempts = status.map(|status| status.attempts.as_slice()).unwrap_or_default();
+        let written = attempts.iter().find(|known| Some(known.number) == attempt);
+        let resumed = written.and_then(|known| known.resumed_from.as_ref()).map(|from| &from.path);
+        demand!(
+            child.resume.as_ref() == resumed,
+            "{} goes on from {:?}, and its attempt from {resumed:?}",
+            child.name(),
+            child.resume
+        );
         Ok(())
     }
 
     /// An operator removed something.
     fn deleted(&self, server: &Server, kind: TargetKind, child: &Child) -> Verdict {
         let name = child.name();
-        demand!(child.made.is_some(), "{} {name} is not ours and was deleted", kind.as_str());
+        demand!(child.ours, "{} {name} is not ours and was deleted", kind.as_str());
         let job = server.jobs().find(|job| match kind {
             TargetKind::Claim => job.metadata.name.as_deref() == child.label(trainyard_api::names::JOB_LABEL),
             _ => job.metadata.uid.as_deref() == child.controller(),
@@ -159,6 +230,11 @@ impl Checker {
                 let running = open.filter(|attempt| {
                     attempt.created_time.is_some() && Some(attempt.number) == child.attempt()
                 });
+                // Whoever is replaced alone has been written down alone.
+                let workers = job.status.iter().flat_map(|status| &status.worker_statuses);
+                let is_recorded =
+                    workers.filter_map(|worker| worker.failed_uid.as_ref()).any(|uid| *uid == child.uid);
+                let running = running.filter(|_| !is_recorded);
                 demand!(
                     is_going || running.is_none() || self.rivals,
                     "pod {name} was deleted although the status says that its attempt goes on"
@@ -178,7 +254,7 @@ impl Checker {
     }
 
     /// An operator wrote a status.
-    fn said(&mut self, before: &TrainingJob, after: &TrainingJob) -> Verdict {
+    fn said(&mut self, now: Timestamp, before: &TrainingJob, after: &TrainingJob) -> Verdict {
         let nothing = TrainingJobStatus::default();
         let uid = after.metadata.uid.clone().unwrap_or_default();
         let old = before.status.as_ref().unwrap_or(&nothing);
@@ -206,10 +282,129 @@ impl Checker {
             self.runs(&uid, after, new)?;
         }
         if new.state == Some(State::Completed) && old.state != Some(State::Completed) {
-            let number = new.attempts.last().map(|attempt| attempt.number);
-            let succeeded = self.of(&uid, number).any(|pod| pod.succeeded);
-            demand!(succeeded, "completed, although no pod of attempt {number:?} has succeeded");
+            self.succeeded(&uid, after, new)?;
         }
+        coherent(new)?;
+        if !self.rivals {
+            self.resumed(&uid, after, old, new)?;
+        }
+        self.stalled(now, &uid, after, old, new)
+    }
+
+    /// Completed means that those have succeeded whom the job's policy names. A failure that a rule ignores counts as done.
+    fn succeeded(&self, uid: &str, job: &TrainingJob, status: &TrainingJobStatus) -> Verdict {
+        let number = status.attempts.last().map(|attempt| attempt.number);
+        let roles = Roles::of(job);
+        let rules = job.spec.failure_rules();
+        let done = |name: &str| {
+            let ignored = |pod: &Fact| pod.failed() && pod.action(rules) == Some(FailureAction::Ignore);
+            self.of(uid, number).any(|pod| pod.name == name && (pod.succeeded || ignored(pod)))
+        };
+        let mut members = roles.members();
+        let holds = match job.spec.success_policy() {
+            _ if roles.has_decider() => members
+                .filter(|member| member.role.success == RoleSuccess::Decides)
+                .all(|one| done(&one.pod_name(roles.job))),
+            SuccessPolicy::AllWorkers => members
+                .filter(|member| member.role.success == RoleSuccess::Required)
+                .all(|one| done(&one.pod_name(roles.job))),
+            SuccessPolicy::Leader => done(&roles.leader()),
+            SuccessPolicy::AnyWorker => {
+                members.any(|member| member.role.is_workers() && done(&member.pod_name(roles.job)))
+            }
+        };
+        demand!(holds, "completed, although in attempt {number:?} not everybody has succeeded who had to");
+        Ok(())
+    }
+
+    /// A job goes on from the newest checkpoint that it was told of, and never from one that nobody told of. A failure after a new
+    /// checkpoint is followed at once; one without makes the next attempt wait.
+    fn resumed(
+        &self,
+        uid: &str,
+        job: &TrainingJob,
+        old: &TrainingJobStatus,
+        new: &TrainingJobStatus,
+    ) -> Verdict {
+        let nothing = BTreeSet::new();
+        let reported = self.reported.get(uid).unwrap_or(&nothing);
+        let step = |checkpoint: Option<&CheckpointStatus>| checkpoint.and_then(|checkpoint| checkpoint.step);
+        if let Some(checkpoint) = &new.checkpoint {
+            demand!(reported.contains(&checkpoint.path), "nobody told of checkpoint {}", checkpoint.path);
+        }
+        let resumes = job.spec.resumes();
+        demand!(
+            !resumes || step(new.checkpoint.as_ref()) >= step(old.checkpoint.as_ref()),
+            "the newest checkpoint was {:?}, and now it is {:?}",
+            old.checkpoint,
+            new.checkpoint
+        );
+        for attempt in &new.attempts {
+            let known = old.attempts.iter().find(|known| known.number == attempt.number);
+            let from = attempt.resumed_from.as_deref();
+            if known.is_none() && new.attempts.last() == Some(attempt) && attempt.is_open() {
+                let path = from.map(|from| &from.path);
+                demand!(
+                    path.is_none_or(|path| reported.contains(path)),
+                    "goes on from {path:?}, of which nobody told"
+                );
+                demand!(resumes || path.is_none(), "goes on from {path:?}, although it is to start afresh");
+                demand!(
+                    !resumes || step(from) >= step(old.checkpoint.as_ref()),
+                    "goes on from {path:?}, although there is {:?}",
+                    old.checkpoint
+                );
+            }
+            if attempt.is_open() || known.is_some_and(|known| !known.is_open()) {
+                continue;
+            }
+            let reached = attempt.reached.as_deref();
+            demand!(
+                reached.is_none_or(|reached| reported.contains(&reached.path) && Some(reached) != from),
+                "attempt {} is said to have got to {reached:?} from {from:?}",
+                attempt.number
+            );
+            let waits = new.backoff_until.is_some();
+            let failed = attempt.cause.is_some_and(Cause::counts) && new.state == Some(State::Restarting);
+            demand!(
+                !failed || waits == reached.is_none(),
+                "attempt {} got to {reached:?} and failed; the next one waits: {waits}",
+                attempt.number
+            );
+        }
+        Ok(())
+    }
+
+    /// Only who was silent for so long as the job allows has stalled. Not more can be said when the clock was set.
+    fn stalled(
+        &self,
+        now: Timestamp,
+        uid: &str,
+        job: &TrainingJob,
+        old: &TrainingJobStatus,
+        new: &TrainingJobStatus,
+    ) -> Verdict {
+        let Some(last) = new.attempts.last().filter(|last| last.cause == Some(Cause::Stalled)) else {
+            return Ok(());
+        };
+        let is_news =
+            old.attempts.last().is_some_and(|before| before.number == last.number && before.is_open());
+        if !is_news || self.jumped {
+            return Ok(());
+        }
+        let leader = Roles::of(job).leader();
+        let of_leader = |(_, pod): &(&String, &Fact)| {
+            pod.job == uid && pod.attempt == Some(last.number) && pod.name == leader
+        };
+        let spoke = self.pods.iter().filter(of_leader).filter_map(|(pod, _)| self.said.get(pod)).max();
+        let is_done = self.of(uid, Some(last.number)).any(|pod| pod.name == leader && pod.succeeded);
+        demand!(!is_done, "attempt {} is said to have stalled, and its leader was done", last.number);
+        let limit = job.spec.stall_timeout_seconds.unwrap_or(i64::MAX);
+        demand!(
+            spoke.is_some_and(|spoke| now.duration_since(*spoke) >= SignedDuration::from_secs(limit)),
+            "attempt {} is said to have stalled at {now}, and told of progress at {spoke:?}",
+            last.number
+        );
         Ok(())
     }
 
@@ -219,7 +414,7 @@ impl Checker {
 
     /// A failure is counted once, the limit is kept, and what is said of the failure is what happened.
     fn counted(
-        &self,
+        &mut self,
         uid: &str,
         job: &TrainingJob,
         old: &TrainingJobStatus,
@@ -259,8 +454,19 @@ impl Checker {
         let limit = job.spec.backoff_limit();
         let is_final = new.state == Some(State::Failed);
         let more = counted(new) - counted(old);
-        let expected = if is_final { 0 } else { i32::try_from(failures.len()).unwrap_or(i32::MAX) };
-        demand!(more == expected, "{} attempts failed, {more} were counted", failures.len());
+        let mut expected = (0, 0);
+        let alone = self.written_down(uid, job, old, new)?;
+        let gangs = newly.iter().map(|attempt| self.weight(uid, job, attempt));
+        for (least, most) in alone.into_iter().chain(gangs).filter(|_| !is_final) {
+            expected = (expected.0 + least, expected.1 + most);
+        }
+        demand!(
+            (expected.0..=expected.1).contains(&more),
+            "{} attempts failed, {more} were counted, and it should be {} to {}",
+            failures.len(),
+            expected.0,
+            expected.1
+        );
         demand!(more == 0 || counted(new) <= limit, "{} restarts counted, {limit} allowed", counted(new));
         let newly_failed = is_final && old.state != Some(State::Failed);
         demand!(
@@ -269,6 +475,60 @@ impl Checker {
             counted(new)
         );
         Ok(())
+    }
+
+    /// How often the failure of a pod counts: its rule says so, or that it failed by itself does. What the cluster took may have
+    /// failed, too, before or after the operator looked: then both answers are right, if there is a rule about it.
+    fn worth(job: &TrainingJob, pod: Option<&Fact>) -> (i32, i32) {
+        let rules = job.spec.failure_rules();
+        let by_itself = pod.filter(|pod| pod.failed() && pod.disruption.is_none() && !pod.going);
+        let Some(pod) = by_itself else {
+            return (0, i32::from(!rules.is_empty() || pod.is_some_and(Fact::failed)));
+        };
+        match pod.action(rules) {
+            Some(FailureAction::RestartWithoutCounting | FailureAction::Ignore) => (0, 0),
+            Some(FailureAction::Restart | FailureAction::Fail) | None => (1, 1),
+        }
+    }
+
+    /// The same for an attempt that has ended.
+    fn weight(&self, uid: &str, job: &TrainingJob, attempt: &Attempt) -> (i32, i32) {
+        let name = attempt.pod_name.as_deref().unwrap_or_default();
+        let pod =
+            self.of(uid, Some(attempt.number)).filter(|pod| pod.name == name).max_by_key(|pod| pod.failed());
+        match attempt.cause {
+            Some(cause) if cause.counts() => match pod.and_then(|pod| pod.action(job.spec.failure_rules())) {
+                Some(FailureAction::RestartWithoutCounting | FailureAction::Ignore) => (0, 0),
+                Some(FailureAction::Restart | FailureAction::Fail) | None => (1, 1),
+            },
+            Some(Cause::Disruption) => (0, i32::from(!job.spec.failure_rules().is_empty())),
+            _ => (0, 0),
+        }
+    }
+
+    /// Workers that are restarted alone: each pod that failed is written down once.
+    fn written_down(
+        &mut self,
+        uid: &str,
+        job: &TrainingJob,
+        old: &TrainingJobStatus,
+        new: &TrainingJobStatus,
+    ) -> Result<Vec<(i32, i32)>, String> {
+        let mut worth = Vec::new();
+        for worker in &new.worker_statuses {
+            let before = old.worker_statuses.iter().find(|before| before.pod_name == worker.pod_name);
+            let Some(pod) = &worker.failed_uid else { continue };
+            if before.is_some_and(|before| before.failed_uid.as_ref() == Some(pod)) {
+                continue;
+            }
+            demand!(job.spec.restart_scope() == RestartScope::Worker, "{pod} is counted alone");
+            let fact = self.pods.get(pod).filter(|fact| fact.job == uid);
+            demand!(fact.is_some() || pod == "gone", "the failure of {pod} is counted, which never was");
+            worth.push(Self::worth(job, fact));
+            let is_first = pod == "gone" || self.accounted.insert(pod.clone());
+            demand!(is_first || self.rivals, "the failure of {pod} is counted twice");
+        }
+        Ok(worth)
     }
 
     /// Running means that every pod of the attempt ran.
@@ -283,6 +543,44 @@ impl Checker {
         }
         Ok(())
     }
+}
+
+/// What one part of a status says, no other part denies.
+fn coherent(status: &TrainingJobStatus) -> Verdict {
+    let terminal = status.is_terminal();
+    demand!(
+        status.completion_time.is_some() == terminal,
+        "it ended at {:?} as {:?}",
+        status.completion_time,
+        status.state
+    );
+    demand!(!terminal || status.backoff_until.is_none(), "it has ended and waits for a restart");
+    if let Some(workers) = status.workers.filter(|_| !terminal) {
+        let sum = workers.active + workers.succeeded + workers.failed + workers.pending;
+        demand!(sum == workers.desired, "not all workers are accounted for: {workers:?}");
+    }
+    let open = open_attempt(status);
+    match status.state {
+        Some(State::Running) => {
+            let runs = open.is_some_and(|attempt| attempt.running_time.is_some());
+            let says = status.condition(condition::RUNNING).is_some_and(|running| running.status == "True");
+            demand!(runs && says, "running, but not since when");
+        }
+        Some(State::Initializing) => demand!(open.is_some(), "it is being started without an attempt"),
+        Some(State::Suspended | State::Completed | State::Failed) => {
+            demand!(open.is_none(), "{:?} with an attempt that goes on", status.state);
+        }
+        _ => {}
+    }
+    for (state, kind) in [
+        (State::Completed, condition::COMPLETED),
+        (State::Failed, condition::FAILED),
+        (State::Suspended, condition::SUSPENDED),
+    ] {
+        let holds = status.condition(kind).is_some_and(|condition| condition.status == "True");
+        demand!(holds == (status.state == Some(state)), "condition {kind} in state {:?}", status.state);
+    }
+    Ok(())
 }
 
 fn open_attempt(status: &TrainingJobStatus) -> Option<&Attempt> {

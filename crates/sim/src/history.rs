@@ -4,8 +4,11 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use serde_json::json;
-use trainyard_api::{CleanPodPolicy, RestartPolicy, Role, RoleOrder, TrainingJobSpec, names};
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use trainyard_api::{
+    CleanPodPolicy, FailurePolicy, RestartPolicy, Role, RoleOrder, SuccessPolicy, TrainingJobSpec, names,
+};
 use trainyard_operator::Watched;
 use trainyard_plan::TargetKind;
 
@@ -15,16 +18,27 @@ use crate::world::{Make, World};
 /// The job that everything happens to.
 const NAME: &str = "bert";
 
+/// Sometimes there is another beside it. The quota is for both.
+const OTHER: &str = "gpt";
+
+/// The ends of logs of programs that fail: nothing, an error, and a complaint about a peer.
+const WORDS: [&str; 4] = ["", "", "RuntimeError: CUDA error", "RuntimeError: Connection closed by peer"];
+
+/// One history in so many writes statuses as JSON, as on the wire. Where time does not matter (tests without optimisation), all do.
+const THOROUGH: u64 = 16;
+
 /// Tells the history of this seed. Panics when a rule is broken.
 pub fn tell(seed: u64, make: Make, traced: bool) -> World {
-    begin_to_end(History { rng: Rng::with_seed(seed), world: World::new(make, traced), ordinary: false })
+    let world = World::new(make, traced);
+    world.server().speaks_json = cfg!(debug_assertions) || seed.is_multiple_of(THOROUGH);
+    begin_to_end(History { rng: Rng::with_seed(seed), world, ordinary: false, company: false })
 }
 
 /// The same, with nothing that only a broken or slow API server would let happen, and with a log of everything that was done to it.
 pub fn tell_ordinary(seed: u64) -> World {
     let world = World::new(Make::default(), false);
     world.server().log = Some(Vec::new());
-    begin_to_end(History { rng: Rng::with_seed(seed), world, ordinary: true })
+    begin_to_end(History { rng: Rng::with_seed(seed), world, ordinary: true, company: false })
 }
 
 fn begin_to_end(mut history: History) -> World {
@@ -41,6 +55,8 @@ struct History {
     world: World,
     /// The API server checks what it is given, and collects garbage at once.
     ordinary: bool,
+    /// There are two jobs.
+    company: bool,
 }
 
 impl History {
@@ -57,6 +73,16 @@ impl History {
         if self.chance(70) {
             self.world.settle();
         }
+        if !self.ordinary && self.chance(12) {
+            self.company = true;
+            let spec = self.spec();
+            self.world.submit(OTHER, spec);
+        }
+    }
+
+    /// One of the jobs.
+    fn some_name(&mut self) -> &'static str {
+        if self.company && self.rng.bool() { OTHER } else { NAME }
     }
 
     fn spec(&mut self) -> TrainingJobSpec {
@@ -100,7 +126,29 @@ impl History {
             spec.roles =
                 Some(vec![Role { name: "store".into(), replicas: Some(1), order, ..Role::default() }]);
         }
+        if self.chance(20) {
+            spec.failure_policy = self.failure_policy();
+        }
+        if self.chance(8) {
+            spec.success_policy = self.rng.choice([SuccessPolicy::Leader, SuccessPolicy::AnyWorker]);
+        }
+        if self.chance(12) {
+            spec.stall_timeout_seconds = Some(self.rng.i64(10..200));
+        }
         spec
+    }
+
+    fn failure_policy(&mut self) -> Option<Box<FailurePolicy>> {
+        let actions = ["Restart", "RestartWithoutCounting", "Fail", "Ignore"];
+        let mut rule = |codes: Value| {
+            let action = self.rng.choice(actions);
+            json!({"exitCodes": codes, "action": action})
+        };
+        let rules = [rule(json!([2])), rule(json!([127, 143]))];
+        let scope = if self.chance(60) { "Worker" } else { "Gang" };
+        let count = self.rng.usize(0..=rules.len());
+        let policy = json!({"restartScope": scope, "rules": &rules[..count]});
+        serde_json::from_value(policy).ok()
     }
 
     /// Something that is not ours, in the way or only looking like it.
@@ -122,6 +170,10 @@ impl History {
     }
 
     fn step(&mut self) {
+        if !self.ordinary && self.chance(1) {
+            let seconds = self.rng.i64(-7200..7200);
+            return self.world.jump(SignedDuration::from_secs(seconds));
+        }
         match self.rng.u32(0..100) {
             0..28 => self.stumble(),
             28..48 => self.world.settle(),
@@ -180,13 +232,18 @@ impl History {
 
     fn cluster(&mut self) {
         let Some(pod) = self.some_pod() else { return };
+        if self.chance(12) {
+            let name = self.some_name();
+            return if self.rng.bool() { self.world.save(name) } else { self.world.progress(name) };
+        }
         match self.rng.u32(0..100) {
             0..20 => self.world.run(&pod),
             20..45 => self.world.run_all(),
             45..60 => self.world.succeed(&pod),
             60..75 => {
                 let code = self.rng.choice([1, 2, 127, 137, 143]).unwrap_or(1);
-                self.world.fail_pod(&pod, code);
+                let words = WORDS[self.rng.usize(0..WORDS.len())];
+                self.world.fail_saying(&pod, code, words);
             }
             75..79 => self.world.evict(&pod),
             79..82 => self.world.lose_node(&pod),
@@ -201,40 +258,41 @@ impl History {
     }
 
     fn user(&mut self) {
-        if !self.world.exists(NAME) {
+        let name = self.some_name();
+        if !self.world.exists(name) {
             let spec = self.spec();
-            return self.world.submit(NAME, spec);
+            return self.world.submit(name, spec);
         }
         match self.rng.u32(0..100) {
             0..18 => {
                 let suspend = self.rng.bool();
-                self.world.edit(NAME, |spec| spec.suspend = Some(suspend));
+                self.world.edit(name, |spec| spec.suspend = Some(suspend));
             }
             18..36 => {
                 let workers = self.rng.i32(1..4);
-                self.world.edit(NAME, |spec| spec.num_workers = Some(workers));
+                self.world.edit(name, |spec| spec.num_workers = Some(workers));
             }
             36..46 => {
                 let image = format!("my/trainer:{}", self.rng.u32(0..3));
-                self.world.edit(NAME, |spec| spec.image = Some(image));
+                self.world.edit(name, |spec| spec.image = Some(image));
             }
             46..52 => {
                 let limit = self.rng.i32(0..4);
-                self.world.edit(NAME, |spec| spec.backoff_limit = Some(limit));
+                self.world.edit(name, |spec| spec.backoff_limit = Some(limit));
             }
             52..58 if !self.ordinary => {
                 let broken = self.rng.bool();
-                self.world.edit(NAME, |spec| spec.command = broken.then(Vec::new));
+                self.world.edit(name, |spec| spec.command = broken.then(Vec::new));
             }
             58..64 => {
                 if let Some(pod) = self.some_pod() {
                     self.world.remove(TargetKind::Pod, &pod);
                 }
             }
-            64..68 => self.world.remove(TargetKind::Service, &format!("{NAME}-workers")),
+            64..68 => self.world.remove(TargetKind::Service, &format!("{name}-workers")),
             68..72 => {
-                let name = format!("{NAME}-config");
-                self.world.change(TargetKind::ConfigMap, &name, |map| map["data"] = json!({"edited": "yes"}));
+                let map = format!("{name}-config");
+                self.world.change(TargetKind::ConfigMap, &map, |map| map["data"] = json!({"edited": "yes"}));
             }
             72..78 => self.take_label(),
             78..86 => {
@@ -242,12 +300,12 @@ impl History {
                 self.world.set_quota(quota);
             }
             86..90 => self.plant(),
-            90..93 if !self.ordinary => self.world.remove_status(NAME),
+            90..93 if !self.ordinary => self.world.remove_status(name),
             93..95 if !self.ordinary => {
                 let collects = self.rng.bool();
                 self.world.server().collects_at_once = collects;
             }
-            _ => self.world.delete_job(NAME),
+            _ => self.world.delete_job(name),
         }
     }
 
@@ -295,16 +353,18 @@ impl History {
         self.world.heal_nodes();
         let strangers: Vec<(TargetKind, String)> = {
             let server = self.world.server();
-            let theirs = server.children().filter(|(_, child)| child.made.is_none());
+            let theirs = server.children().filter(|(_, child)| !child.ours);
             theirs.map(|(kind, child)| (kind, child.name().to_owned())).collect()
         };
         for (kind, name) in strangers {
             self.world.remove(kind, &name);
         }
-        self.world.edit(NAME, |spec| {
-            spec.suspend = None;
-            spec.command = None;
-        });
+        for name in [NAME, OTHER] {
+            self.world.edit(name, |spec| {
+                spec.suspend = None;
+                spec.command = None;
+            });
+        }
         for kind in Watched::ALL {
             self.world.operators[0].relist(kind);
         }
@@ -315,8 +375,7 @@ impl History {
         self.mend();
         for _ in 0..8 {
             self.world.run_out();
-            let status = self.world.status(NAME);
-            if !self.world.exists(NAME) || status.is_some_and(|status| status.is_terminal()) {
+            if [NAME, OTHER].into_iter().all(|name| self.world.is_over(name)) {
                 break;
             }
             self.world.run_all();
@@ -324,13 +383,12 @@ impl History {
             self.world.succeed_all();
         }
         self.world.run_out();
-        if self.world.exists(NAME) {
-            let ended = self.world.status(NAME).is_some_and(|status| status.is_terminal());
-            if !ended {
+        for name in [NAME, OTHER].into_iter().filter(|name| self.world.exists(name)).collect::<Vec<_>>() {
+            if !self.world.is_over(name) {
                 self.world.fail("the job never ends");
             }
             self.world.expect_quiet();
-            self.world.delete_job(NAME);
+            self.world.delete_job(name);
             self.world.run_out();
         }
         let left: Vec<String> = {

@@ -1,12 +1,15 @@
 //! One operator in the simulation: the real core, the real order of turns, the real looks, each as a future that is polled by hand.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use trainyard_operator::{Core, Eyes, JobKey, Look, Metrics, Moment, Planner, Turn, Turns, Watched, record};
-use trainyard_plan::Settings;
+use trainyard_plan::{AgentView, PodPhase, PodView, Settings, Snapshot, Tail, World as Roles};
+use trainyard_progress::Progress;
 
 use crate::port::{Fate, Gate, SimPort, lock};
 
@@ -36,6 +39,16 @@ pub(crate) struct Operator {
     pub(crate) next: Option<Instant>,
     /// How much of each watch's journal has been seen.
     pub(crate) seen: [usize; Watched::ALL.len()],
+    ears: Arc<Mutex<Ears>>,
+}
+
+/// Whose logs an operator follows, by job: the uids of pods.
+#[derive(Default)]
+struct Ears {
+    programs: BTreeMap<JobKey, String>,
+    agents: BTreeMap<JobKey, String>,
+    /// Jobs of which something was heard.
+    news: Vec<JobKey>,
 }
 
 impl Operator {
@@ -50,6 +63,7 @@ impl Operator {
             tasks: Vec::new(),
             next: None,
             seen: [0; Watched::ALL.len()],
+            ears: Arc::default(),
         };
         for kind in Watched::ALL {
             operator.relist(kind);
@@ -120,7 +134,7 @@ impl Operator {
         };
         let reports = turn == Turn::Report || !self.turns.is_pressed(now);
         let (core, port, house) = (self.core.clone(), self.port.clone(), self.house.clone());
-        let about = key.clone();
+        let (about, ears) = (key.clone(), self.ears.clone());
         let future = async move {
             let eyes = Eyes {
                 core: &core,
@@ -130,7 +144,9 @@ impl Operator {
                 metrics: &house.metrics,
                 clock: || *lock(&house.clock),
             };
-            eyes.look_at(&about, reports, |_| None).await
+            let listen =
+                |snapshot: &Snapshot| listen(&core, &port, &ears, &about, snapshot, *lock(&house.clock));
+            eyes.look_at(&about, reports, listen).await
         };
         self.tasks.push(Task { key: Some(key.clone()), future: Box::pin(future) });
         self.poll();
@@ -142,16 +158,32 @@ impl Operator {
         lock(&self.port.gate).waiting.len()
     }
 
-    /// What the first of those who wait wants.
-    pub(crate) fn first_waiting(&self) -> String {
-        lock(&self.port.gate).waiting.first().map(|(_, what)| what.clone()).unwrap_or_default()
-    }
-
     /// Lets one call through, and everything go on that waited for it.
     pub(crate) fn let_through(&mut self, index: usize, fate: Fate) -> String {
         let what = lock(&self.port.gate).open(index, fate);
         self.poll();
         what
+    }
+
+    /// A pod says something. Whoever follows its log hears it.
+    pub(crate) fn hear(&mut self, job: &JobKey, pod: &str, now: Timestamp) {
+        let (program, agent) = {
+            let ears = lock(&self.ears);
+            let follows = |who: &BTreeMap<JobKey, String>| who.get(job).is_some_and(|uid| uid == pod);
+            (follows(&ears.programs), follows(&ears.agents))
+        };
+        let server = lock(&self.port.server);
+        let mut core = lock(&self.core);
+        if let Some(said) = server.said.get(pod).filter(|_| program) {
+            core.hear_progress(job, Some(at(said, now)));
+        }
+        if let Some(report) = server.reports.get(pod).filter(|_| agent) {
+            core.hear_agent(job, AgentView { pod: pod.to_owned(), report: report.clone() });
+        }
+        drop((server, core));
+        if program || agent {
+            self.turns.add(job.clone());
+        }
     }
 
     /// Lets everything go on that can.
@@ -166,6 +198,9 @@ impl Operator {
             }
         }
         let now = self.now();
+        for key in std::mem::take(&mut lock(&self.ears).news) {
+            self.turns.add(key);
+        }
         for (key, look) in ended {
             let Some(key) = key else { continue };
             self.turns.follow(&key, &look, now);
@@ -181,4 +216,64 @@ impl Operator {
             }
         }
     }
+}
+
+/// Follows the logs of the leading pod, and reads the last lines of pods that failed, as the operator's driver does. Says how long to
+/// wait with the plan, if something is heard that belongs into it.
+fn listen(
+    core: &Mutex<Core>,
+    port: &SimPort,
+    ears: &Mutex<Ears>,
+    key: &JobKey,
+    snapshot: &Snapshot,
+    now: Moment,
+) -> Option<Duration> {
+    let is_over = snapshot.job.status.as_ref().is_some_and(trainyard_api::TrainingJobStatus::is_terminal);
+    if is_over || snapshot.job.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let (server, mut core, mut ears) = (lock(&port.server), lock(core), lock(ears));
+    let name = Roles::of(&snapshot.job).leader();
+    let leader = snapshot.own_pods().find(|pod| pod.name == name && !pod.deleting);
+    if let Some(pod) = leader.filter(|pod| matches!(pod.phase, PodPhase::Running | PodPhase::Succeeded))
+        && ears.programs.get(key) != Some(&pod.uid)
+    {
+        ears.programs.insert(key.clone(), pod.uid.clone());
+        // Whoever begins to read a log does not know when its lines were written.
+        let said = server.said.get(&pod.uid).map(|said| at(said, now.wall));
+        if said.is_some() {
+            ears.news.push(key.clone());
+        }
+        core.hear_progress(key, said);
+    }
+    if let Some(pod) = leader.filter(|pod| pod.agent_started)
+        && ears.agents.get(key) != Some(&pod.uid)
+    {
+        ears.agents.insert(key.clone(), pod.uid.clone());
+        if let Some(report) = server.reports.get(&pod.uid) {
+            core.hear_agent(key, AgentView { pod: pod.uid.clone(), report: report.clone() });
+            ears.news.push(key.clone());
+        }
+    }
+    let number = snapshot.job.status.as_ref().and_then(|status| status.attempts.last());
+    let number = number.filter(|last| last.is_open()).map(|last| last.number);
+    let is_mute = |pod: &&PodView| {
+        pod.phase == PodPhase::Failed
+            && pod.exit.as_ref().is_some_and(|exit| exit.code != 0)
+            && (pod.attempt == number && !pod.deleting && pod.disruption.is_none())
+            && snapshot.tails.iter().all(|tail| tail.pod != pod.uid)
+    };
+    let mute: Vec<&PodView> = snapshot.own_pods().filter(is_mute).collect();
+    for pod in &mute {
+        let text = server.logs.get(&pod.uid).cloned().unwrap_or_default();
+        core.hear_tail(key, Tail { pod: pod.uid.clone(), text });
+    }
+    (!mute.is_empty()).then_some(Duration::ZERO)
+}
+
+/// What was said, as heard at that time.
+fn at(said: &Progress, now: Timestamp) -> Progress {
+    let mut heard = said.clone();
+    heard.updated = Some(now);
+    heard
 }

@@ -8,7 +8,7 @@ use std::task::Poll;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
-use trainyard_operator::{JobRef, NewEvent, Port, Refusal, Written};
+use trainyard_operator::{JobRef, NewEvent, Port, Refusal, StatusChange, Written};
 use trainyard_plan::{NewObject, NodeState, Target, TargetKind};
 
 use crate::server::{Actor, Deed, Server};
@@ -69,6 +69,8 @@ pub(crate) struct SimPort {
     pub(crate) server: Arc<Mutex<Server>>,
     pub(crate) gate: Arc<Mutex<Gate>>,
     pub(crate) actor: Actor,
+    /// Somebody wants to read what was asked for.
+    pub(crate) traced: bool,
     /// Off, unless a test wants to see a port that deletes the wrong thing noticed.
     pub(crate) twist: Option<Twist>,
 }
@@ -87,7 +89,7 @@ impl SimPort {
             let mut gate = lock(&self.gate);
             gate.next += 1;
             let ticket = gate.next;
-            gate.waiting.push((ticket, what()));
+            gate.waiting.push((ticket, if self.traced { what() } else { String::new() }));
             ticket
         };
         let fate = poll_fn(|context| {
@@ -170,6 +172,28 @@ impl Port for SimPort {
         self.call(what, |server, by| {
             let answer = server.patch_status(by, &job.name, patch);
             server.logs(|| Deed::PatchStatus(job.clone(), patch.clone(), answer.clone()));
+            answer
+        })
+        .await
+    }
+
+    async fn write_status(&self, job: &JobRef, change: &StatusChange<'_>) -> Result<Written, Refusal> {
+        let what = || {
+            let state =
+                change.after.state.filter(|state| change.before.and_then(|old| old.state) != Some(*state));
+            format!("status of {}: {}", job.name, state.map_or("details", |state| state.as_str()))
+        };
+        self.call(what, |server, by| {
+            if !server.speaks_json {
+                return server.put_status(by, &job.name, change);
+            }
+            let patch = change.patch();
+            let answer = server.patch_status(by, &job.name, &patch);
+            if answer.is_ok() {
+                let read = server.job(&job.name).and_then(|job| job.status.as_ref());
+                assert_eq!(read, Some(change.after), "what is read back is not what was written");
+            }
+            server.logs(|| Deed::PatchStatus(job.clone(), patch, answer.clone()));
             answer
         })
         .await

@@ -273,7 +273,7 @@ pub fn tell(scenario: &Scenario, disturbance: Disturbance, make: Make, traced: b
 fn rest(world: &mut World, disturbance: Disturbance, crashed: &mut bool) {
     match disturbance {
         Disturbance::Rival(from, until) => beside(world, from, until),
-        _ => world.pass_with(REST, &mut |call, _| match disturbance {
+        _ => world.pass_with(REST, &mut |call| match disturbance {
             Disturbance::Crash(after) if call == after + 1 && !*crashed => {
                 *crashed = true;
                 None
@@ -288,7 +288,7 @@ fn rest(world: &mut World, disturbance: Disturbance, crashed: &mut bool) {
     // Always, so that the same time passes whatever goes wrong.
     match disturbance {
         Disturbance::Rival(..) => {}
-        _ => world.pass_with(REST, &mut |call, _| match disturbance {
+        _ => world.pass_with(REST, &mut |call| match disturbance {
             Disturbance::Call(at, fate) if call == at => Some(fate),
             _ => Some(Fate::Served),
         }),

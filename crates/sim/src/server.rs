@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
-use trainyard_api::{TrainingJob, TrainingJobSpec, names};
+use trainyard_api::{AgentReport, CheckpointStatus, TrainingJob, TrainingJobSpec, TrainingJobStatus, names};
 use trainyard_objects::patch;
-use trainyard_operator::{JobRef, NewEvent, Refusal, Sighting, Watched, Written};
+use trainyard_operator::{JobRef, NewEvent, Refusal, Sighting, StatusChange, Watched, Written};
 use trainyard_plan::{NewObject, NodeState, Target, TargetKind};
+use trainyard_progress::Progress;
 
 /// The one namespace.
 pub const NAMESPACE: &str = "ml";
@@ -74,13 +76,14 @@ pub struct Child {
     pub version: u64,
     /// Metadata, and of the rest what is read back by somebody.
     pub value: Value,
-    /// What it was made of.
+    /// An operator made it.
+    pub ours: bool,
+    /// What it was made of, if that is kept.
     pub made: Option<Arc<NewObject>>,
-}
-
-struct Job {
-    job: Arc<TrainingJob>,
-    status: Value,
+    /// Where in the journal its watch was last told of it.
+    told: usize,
+    /// The checkpoint that its program was told to go on from.
+    pub resume: Option<String>,
 }
 
 /// The API server, its controllers as far as they matter, and everything that it remembers.
@@ -88,7 +91,7 @@ pub struct Server {
     pub now: Timestamp,
     version: u64,
     uids: u64,
-    jobs: BTreeMap<String, Job>,
+    jobs: BTreeMap<String, Arc<TrainingJob>>,
     children: [BTreeMap<String, Child>; 4],
     events: BTreeSet<String>,
     /// Budgets for evictions, by name. Nobody watches them.
@@ -99,8 +102,19 @@ pub struct Server {
     pub quota: Option<usize>,
     /// Off: dependents of what is gone stay until `collect` is called.
     pub collects_at_once: bool,
+    /// What the programs of pods said last about how far they are, what their agents said about checkpoints, and the last lines of
+    /// their logs, by uid.
+    pub said: BTreeMap<String, Progress>,
+    pub reports: BTreeMap<String, AgentReport>,
+    pub logs: BTreeMap<String, String>,
+    /// The newest checkpoint in the storage of each job, by name: it outlives the job.
+    pub stored: BTreeMap<String, CheckpointStatus>,
     /// Nodes that do not answer any more.
     pub dead: BTreeSet<String>,
+    /// Statuses go through JSON and back, as on the wire. It takes most of the time of a history, so not every one does.
+    pub speaks_json: bool,
+    /// What objects were made of is kept.
+    pub keeps_made: bool,
     /// Everything that was done, if somebody wants to know.
     pub log: Option<Vec<Logged>>,
     changes: Vec<(Actor, Change)>,
@@ -177,7 +191,13 @@ impl Server {
             journal: Default::default(),
             quota: None,
             collects_at_once: true,
+            said: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            stored: BTreeMap::new(),
             dead: BTreeSet::new(),
+            speaks_json: true,
+            keeps_made: false,
             log: None,
             changes: Vec::new(),
         }
@@ -186,11 +206,11 @@ impl Server {
     // What one sees.
 
     pub fn job(&self, name: &str) -> Option<&Arc<TrainingJob>> {
-        self.jobs.get(name).map(|job| &job.job)
+        self.jobs.get(name)
     }
 
     pub fn jobs(&self) -> impl Iterator<Item = &Arc<TrainingJob>> {
-        self.jobs.values().map(|job| &job.job)
+        self.jobs.values()
     }
 
     pub fn all(&self, kind: TargetKind) -> &BTreeMap<String, Child> {
@@ -226,13 +246,13 @@ impl Server {
         match target {
             None => {
                 list.push(Sighting::job(Event::Init));
-                list.extend(self.jobs().map(|job| Sighting::job(Event::InitApply((**job).clone()))));
+                list.extend(self.jobs().map(|job| Sighting::job(Event::InitApply(job.clone()))));
                 list.push(Sighting::job(Event::InitDone));
             }
             Some(target) => {
                 let selected = self.all(target).values().filter(|child| child.is_selected());
                 list.push(parse(kind, Event::Init));
-                list.extend(selected.map(|child| parse(kind, Event::InitApply(&child.value))));
+                list.extend(selected.map(|child| self.journal[kind as usize][child.told].listed()));
                 list.push(parse(kind, Event::InitDone));
             }
         }
@@ -291,7 +311,12 @@ impl Server {
             NewObject::ConfigMap(map) => json!({"metadata": map.metadata, "data": map.data}),
             NewObject::Claim(claim) => json!({"metadata": claim.metadata, "spec": claim.spec}),
         };
-        Ok(self.insert(by, kind, &name, value, Some(Arc::new(object.clone()))))
+        let made = self.keeps_made.then(|| Arc::new(object.clone()));
+        let written = self.insert(by, kind, &name, value, true, made);
+        if let (NewObject::Pod(pod), Some(child)) = (object, self.children[kind as usize].get_mut(&name)) {
+            child.resume = resumes_from(pod);
+        }
+        Ok(written)
     }
 
     pub fn delete(&mut self, by: Actor, target: &Target, grace: Option<u32>) -> Result<(), Refusal> {
@@ -314,7 +339,8 @@ impl Server {
     }
 
     pub fn patch_job(&mut self, by: Actor, name: &str, patch: &Value) -> Result<Written, Refusal> {
-        let job = self.at_version(name, patch)?;
+        let asked = patch["metadata"].get("resourceVersion").and_then(Value::as_str);
+        let job = self.at_version(name, asked)?;
         let Some(finalizers) = patch["metadata"]["finalizers"].as_array() else {
             return Ok(written(&job.metadata));
         };
@@ -340,19 +366,34 @@ impl Server {
     }
 
     pub fn patch_status(&mut self, by: Actor, name: &str, patch: &Value) -> Result<Written, Refusal> {
-        let job = self.at_version(name, patch)?.clone();
-        let Some(stored) = self.jobs.get_mut(name) else { return Err(Refusal::NotFound) };
-        let mut status = stored.status.clone();
+        let asked = patch["metadata"].get("resourceVersion").and_then(Value::as_str);
+        let job = self.at_version(name, asked)?;
+        let unreadable = |error| Refusal::Invalid(format!("the status cannot be read: {error}"));
+        let stored = match &job.status {
+            Some(status) => serde_json::to_value(status).map_err(unreadable)?,
+            None => json!({}),
+        };
+        let mut status = stored.clone();
         patch::merge(&mut status, &patch["status"]);
-        if status == stored.status {
+        if status == stored {
             return Ok(written(&job.metadata));
         }
-        let parsed = serde_json::from_value(status.clone())
-            .map_err(|error| Refusal::Invalid(format!("the status cannot be read: {error}")))?;
-        stored.status = status;
-        let mut new = (*job).clone();
-        new.status = Some(parsed);
-        Ok(self.put_job(by, new))
+        let parsed = serde_json::from_value(status).map_err(unreadable)?;
+        Ok(self.put_job(by, with_status(job, Some(parsed))))
+    }
+
+    /// The same without JSON: at that version, the status is the one that the writer builds on.
+    pub fn put_status(
+        &mut self,
+        by: Actor,
+        name: &str,
+        change: &StatusChange<'_>,
+    ) -> Result<Written, Refusal> {
+        let job = self.at_version(name, Some(change.version))?;
+        if job.status.as_ref() == Some(change.after) {
+            return Ok(written(&job.metadata));
+        }
+        Ok(self.put_job(by, with_status(job, Some(change.after.clone()))))
     }
 
     pub fn delete_job(&mut self, by: Actor, name: &str, uid: Option<&str>) -> Result<(), Refusal> {
@@ -440,11 +481,12 @@ impl Server {
         job.metadata.uid = Some(format!("job-{}", self.uids));
         job.metadata.generation = Some(1);
         job.metadata.creation_timestamp = Some(Time(whole_seconds(self.now)));
-        self.jobs.insert(name.to_owned(), Job { job: Arc::new(job.clone()), status: json!({}) });
+        self.jobs.insert(name.to_owned(), Arc::new(job.clone()));
         self.changes.push((Actor::User, Change::JobCreated(name.to_owned())));
-        let spec = Box::new(job.spec.clone());
         self.put_job(Actor::User, job);
-        self.logs(|| Deed::Submit(name.to_owned(), spec));
+        if let Some(job) = self.job(name).cloned() {
+            self.logs(|| Deed::Submit(name.to_owned(), Box::new(job.spec.clone())));
+        }
     }
 
     /// `kubectl edit`.
@@ -462,13 +504,9 @@ impl Server {
 
     /// Somebody takes the status away.
     pub fn remove_status(&mut self, name: &str) {
-        let Some(stored) = self.jobs.get_mut(name).filter(|stored| stored.job.status.is_some()) else {
-            return;
-        };
-        stored.status = json!({});
-        let mut new = (*stored.job).clone();
-        new.status = None;
-        self.put_job(Actor::User, new);
+        if let Some(job) = self.job(name).filter(|job| job.status.is_some()) {
+            self.put_job(Actor::User, with_status(job, None));
+        }
     }
 
     /// An object of somebody else's.
@@ -481,18 +519,21 @@ impl Server {
         if kind == TargetKind::Pod && value.get("status").is_none() {
             value["status"] = json!({"phase": "Pending"});
         }
-        self.insert(by, kind, name, value.clone(), None);
-        self.logs(|| Deed::Change(kind, name.to_owned(), Value::Null, value));
+        let logged = self.log.is_some().then(|| value.clone()).unwrap_or_default();
+        self.insert(by, kind, name, value, false, None);
+        self.logs(|| Deed::Change(kind, name.to_owned(), Value::Null, logged));
     }
 
     /// Changes an object, as it is stored.
     pub fn change(&mut self, by: Actor, kind: TargetKind, name: &str, change: impl FnOnce(&mut Value)) {
         let Some(child) = self.all(kind).get(name) else { return };
-        let old = child.value.clone();
-        let mut new = old.clone();
+        let mut new = child.value.clone();
         change(&mut new);
-        self.replace(by, kind, name, new.clone());
-        self.logs(|| Deed::Change(kind, name.to_owned(), old, new));
+        let logged = self.log.is_some().then(|| (child.value.clone(), new.clone()));
+        self.replace(by, kind, name, new);
+        if let Some((old, new)) = logged {
+            self.logs(|| Deed::Change(kind, name.to_owned(), old, new));
+        }
     }
 
     /// Deletes an object. A pod on a node takes its time, unless `grace` is 0.
@@ -538,6 +579,9 @@ impl Server {
 
     /// What waits for the garbage collector.
     pub fn garbage(&self) -> Vec<(TargetKind, String)> {
+        if self.children.iter().all(BTreeMap::is_empty) {
+            return Vec::new();
+        }
         let owners: Vec<&str> = self.jobs().filter_map(|job| job.metadata.uid.as_deref()).collect();
         let is_garbage = |child: &Child| {
             let references = child.value["metadata"]["ownerReferences"].as_array();
@@ -553,9 +597,8 @@ impl Server {
 
     // Below the verbs.
 
-    fn at_version(&self, name: &str, patch: &Value) -> Result<&Arc<TrainingJob>, Refusal> {
+    fn at_version(&self, name: &str, asked: Option<&str>) -> Result<&Arc<TrainingJob>, Refusal> {
         let job = self.job(name).ok_or(Refusal::NotFound)?;
-        let asked = patch["metadata"].get("resourceVersion").and_then(Value::as_str);
         if asked.is_some() && asked != job.metadata.resource_version.as_deref() {
             return Err(Refusal::Conflict);
         }
@@ -568,6 +611,7 @@ impl Server {
         kind: TargetKind,
         name: &str,
         mut value: Value,
+        ours: bool,
         made: Option<Arc<NewObject>>,
     ) -> Written {
         self.version += 1;
@@ -578,9 +622,11 @@ impl Server {
         metadata["namespace"] = NAMESPACE.into();
         metadata["resourceVersion"] = self.version.to_string().into();
         metadata["creationTimestamp"] = json!(Time(whole_seconds(self.now)));
-        let child = Child { uid, version: self.version, value, made };
+        let journal = &mut self.journal[watched(kind) as usize];
+        let child =
+            Child { uid, version: self.version, value, ours, made, told: journal.len(), resume: None };
         if child.is_selected() {
-            self.journal[watched(kind) as usize].push(parse(watched(kind), Event::Apply(&child.value)));
+            journal.push(parse(watched(kind), Event::Apply(&child.value)));
         }
         self.children[kind as usize].insert(name.to_owned(), child);
         self.changes.push((by, Change::Created(kind, name.to_owned())));
@@ -607,8 +653,9 @@ impl Server {
             }
             (false, false) => None,
         };
-        let sighting = event.map(|event| parse(watched(kind), event));
-        self.journal[watched(kind) as usize].extend(sighting);
+        let journal = &mut self.journal[watched(kind) as usize];
+        child.told = journal.len();
+        journal.extend(event.map(|event| parse(watched(kind), event)));
         self.changes.push((by, Change::Changed(kind, name.to_owned())));
         self.written()
     }
@@ -616,11 +663,11 @@ impl Server {
     fn put_job(&mut self, by: Actor, mut job: TrainingJob) -> Written {
         self.version += 1;
         job.metadata.resource_version = Some(self.version.to_string());
+        let job = Arc::new(job);
         self.journal[Watched::Jobs as usize].push(Sighting::job(Event::Apply(job.clone())));
-        let name = job.metadata.name.clone().unwrap_or_default();
-        if let Some(stored) = self.jobs.get_mut(&name) {
-            let before = std::mem::replace(&mut stored.job, Arc::new(job));
-            self.changes.push((by, Change::Job(before, stored.job.clone())));
+        if let Some(stored) = job.metadata.name.as_ref().and_then(|name| self.jobs.get_mut(name)) {
+            let before = std::mem::replace(stored, job.clone());
+            self.changes.push((by, Change::Job(before, job)));
         }
         self.written()
     }
@@ -630,9 +677,10 @@ impl Server {
         job.metadata.resource_version = Some(self.version.to_string());
         let name = job.metadata.name.clone().unwrap_or_default();
         self.jobs.remove(&name);
+        let job = Arc::new(job);
         self.journal[Watched::Jobs as usize].push(Sighting::job(Event::Delete(job.clone())));
         let uid = job.metadata.uid.clone().unwrap_or_default();
-        self.changes.push((by, Change::JobGone(Arc::new(job))));
+        self.changes.push((by, Change::JobGone(job)));
         let written = self.written();
         if self.collects_at_once {
             self.collect_budgets();
@@ -659,6 +707,18 @@ fn written(metadata: &ObjectMeta) -> Written {
 
 fn parse(kind: Watched, event: Event<&Value>) -> Sighting {
     Sighting::parse(kind, event).expect("what the model stores can be read")
+}
+
+/// The same job with another status, without a copy of the old one.
+fn with_status(job: &TrainingJob, status: Option<TrainingJobStatus>) -> TrainingJob {
+    TrainingJob { metadata: job.metadata.clone(), spec: job.spec.clone(), status }
+}
+
+/// What a pod's program is told to go on from.
+fn resumes_from(pod: &Pod) -> Option<String> {
+    let containers = pod.spec.as_ref().map(|spec| &spec.containers);
+    let mut variables = containers.into_iter().flatten().flat_map(|container| container.env.iter().flatten());
+    variables.find(|variable| variable.name == "RESUME_FROM_CHECKPOINT")?.value.clone()
 }
 
 fn whole_seconds(at: Timestamp) -> Timestamp {

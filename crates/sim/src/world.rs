@@ -7,9 +7,13 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use trainyard_api::{State, TrainingJob, TrainingJobSpec, TrainingJobStatus, names};
+use trainyard_api::checkpoint::AGENT_CONTAINER;
+use trainyard_api::{
+    AgentReport, CheckpointStatus, State, TrainingJob, TrainingJobSpec, TrainingJobStatus, names,
+};
 use trainyard_operator::{JobKey, Metrics, Moment, Planner, Watched};
-use trainyard_plan::{Settings, TargetKind, plan};
+use trainyard_plan::{Settings, TargetKind, World as Roles, plan};
+use trainyard_progress::Reading;
 
 use crate::check::Checker;
 use crate::operator::{House, Operator};
@@ -63,8 +67,8 @@ pub enum Delivery {
     Late { from: usize, depth: usize, kind: Option<Watched> },
 }
 
-/// Decides the fate of every call of an operator while the world comes to rest: the number of the call, what it is.
-pub type Fates<'a> = &'a mut dyn FnMut(usize, &str) -> Option<Fate>;
+/// Decides the fate of every call of an operator while the world comes to rest, by the number of the call.
+pub type Fates<'a> = &'a mut dyn FnMut(usize) -> Option<Fate>;
 
 pub struct World {
     server: Arc<Mutex<Server>>,
@@ -86,7 +90,8 @@ pub struct World {
 impl World {
     /// An empty cluster with one operator.
     pub fn new(make: Make, traced: bool) -> Self {
-        let settings = Arc::new(Settings::default());
+        let settings = Settings { agent_image: Some("trainyard:1".to_owned()), ..Settings::default() };
+        let settings = Arc::new(settings);
         let clock = Arc::new(Mutex::new(Moment { wall: dawn(), instant: origin() }));
         let house = House { settings, metrics: metrics(), planner: make.planner, clock };
         let mut world = Self {
@@ -110,8 +115,9 @@ impl World {
         lock(&self.server)
     }
 
+    /// The true time. Operators may believe another (see `jump`).
     pub fn now(&self) -> Timestamp {
-        lock(&self.house.clock).wall
+        self.server().now
     }
 
     pub fn calls(&self) -> usize {
@@ -132,6 +138,9 @@ impl World {
     }
 
     pub(crate) fn tell(&mut self, line: impl FnOnce() -> String) {
+        if self.trace.is_none() {
+            return;
+        }
         let since = self.now().duration_since(dawn());
         if let Some(trace) = &mut self.trace {
             trace.push(format!("{:>9.3} {}", since.as_secs_f64(), line()));
@@ -169,7 +178,13 @@ impl World {
         let actor = Actor::Operator(self.processes);
         self.tell(|| format!("{actor:?} starts"));
         let gate = Arc::new(Mutex::new(Gate::default()));
-        let port = SimPort { server: self.server.clone(), gate, actor, twist: self.twist };
+        let port = SimPort {
+            server: self.server.clone(),
+            gate,
+            actor,
+            traced: self.trace.is_some(),
+            twist: self.twist,
+        };
         self.operators.push(Operator::start(self.house.clone(), port));
     }
 
@@ -281,7 +296,7 @@ impl World {
 
     /// Everything that operators can do without the time passing. All events are delivered.
     pub fn settle(&mut self) {
-        self.settle_with(&mut |_, _| Some(Fate::Served));
+        self.settle_with(&mut |_| Some(Fate::Served));
     }
 
     /// The same, with the fate of every call as told; none means that the operator dies before it.
@@ -308,8 +323,7 @@ impl World {
             }
             if self.operators[operator].waiting() > 0 {
                 busy = true;
-                let what = self.operators[operator].first_waiting();
-                let Some(fate) = fates(self.calls + 1, &what) else {
+                let Some(fate) = fates(self.calls + 1) else {
                     self.replace_operator(operator);
                     continue;
                 };
@@ -330,15 +344,27 @@ impl World {
     pub fn skip(&mut self, time: Duration) {
         let mut clock = lock(&self.house.clock);
         clock.instant += time;
-        clock.wall += SignedDuration::try_from(time).unwrap_or_default();
-        let now = clock.wall;
+        let passed = SignedDuration::try_from(time).unwrap_or_default();
+        clock.wall += passed;
         drop(clock);
-        self.server().now = now;
+        self.server().now += passed;
+    }
+
+    /// Somebody sets the clock of the operators' machine.
+    pub fn jump(&mut self, by: SignedDuration) {
+        self.tell(|| format!("the clock of the operators is set by {} s", by.as_secs()));
+        lock(&self.house.clock).wall += by;
+        self.check.jumped = true;
+    }
+
+    /// What time the operators believe it is.
+    pub(crate) fn believed(&self) -> Timestamp {
+        lock(&self.house.clock).wall
     }
 
     /// Time passes, and whoever waits for a moment gets it.
     pub fn pass(&mut self, time: Duration) {
-        self.pass_with(time, &mut |_, _| Some(Fate::Served));
+        self.pass_with(time, &mut |_| Some(Fate::Served));
     }
 
     pub fn pass_with(&mut self, time: Duration, fates: Fates<'_>) {
@@ -362,7 +388,7 @@ impl World {
             if is_over(self.calls + 1) {
                 return;
             }
-            if self.round(&mut |_, _| Some(Fate::Served)) {
+            if self.round(&mut |_| Some(Fate::Served)) {
                 continue;
             }
             let now = lock(&self.house.clock).instant;
@@ -487,6 +513,12 @@ impl World {
         if self.has_ended(name) {
             return;
         }
+        let led = self.led_by(name);
+        if let Some((job, uid)) = &led
+            && self.is_held(job, name, uid)
+        {
+            return;
+        }
         let now = self.now();
         self.pod(name, "runs", |pod| {
             if pod["spec"].get("nodeName").is_none() {
@@ -497,7 +529,109 @@ impl World {
                 "containerStatuses": [{"name": names::CONTAINER, "image": "", "imageID": "", "ready": true, "restartCount": 0,
                     "state": {"running": {"startedAt": now.to_string()}}}],
             });
+            if led.is_some() {
+                pod["status"]["initContainerStatuses"] = agent_runs();
+            }
         });
+        if let Some((job, uid)) = led {
+            let checkpoint = self.server().stored.get(&job).cloned();
+            self.report(&job, &uid, AgentReport { checkpoint, ..AgentReport::default() });
+        }
+    }
+
+    /// The job that this pod leads, if an agent is beside its program, and the pod's uid.
+    fn led_by(&self, name: &str) -> Option<(String, String)> {
+        let server = self.server();
+        let pod = server.all(TargetKind::Pod).get(name).filter(|pod| pod.ours && !pod.is_deleting())?;
+        let job = server.jobs().find(|job| job.metadata.uid.as_deref() == pod.controller())?;
+        let leads = job.spec.checkpoints_on() && Roles::of(job).leader() == name;
+        leads.then(|| (job.metadata.name.clone().unwrap_or_default(), pod.uid.clone()))
+    }
+
+    /// The agent does not let the program start that was told to go on from something else than what is there.
+    fn is_held(&mut self, job: &str, pod: &str, uid: &str) -> bool {
+        let (told, stored, resumes) = {
+            let server = self.server();
+            let told = server.all(TargetKind::Pod).get(pod).and_then(|pod| pod.resume.clone());
+            let resumes = server.job(job).is_some_and(|job| job.spec.resumes());
+            (told, server.stored.get(job).cloned(), resumes)
+        };
+        let has_begun =
+            self.server().all(TargetKind::Pod).get(pod).is_some_and(|pod| pod.phase() == "Running");
+        if has_begun || !resumes || told.as_deref() == stored.as_ref().map(|stored| stored.path.as_str()) {
+            return false;
+        }
+        self.pod(pod, "is held by its agent", |pod| {
+            pod["spec"]["nodeName"] =
+                format!("node-{}", pod["metadata"]["name"].as_str().unwrap_or_default()).into();
+            pod["status"]["initContainerStatuses"] = agent_runs();
+        });
+        self.report(
+            job,
+            uid,
+            AgentReport { checkpoint: stored, resume_differs: true, ..AgentReport::default() },
+        );
+        true
+    }
+
+    /// The agent in this pod says something, and whoever listens hears it.
+    fn report(&mut self, job: &str, uid: &str, report: AgentReport) {
+        self.tell(|| format!("agent of {job}: {:?}", report.checkpoint.as_ref().map(|newest| &newest.path)));
+        let about = self.server().job(job).and_then(|job| job.metadata.uid.clone()).unwrap_or_default();
+        self.check.hear(&about, &report);
+        self.server().reports.insert(uid.to_owned(), report);
+        self.heard(job, uid);
+    }
+
+    fn heard(&mut self, job: &str, uid: &str) {
+        let (key, now) = (JobKey::new(NAMESPACE, job), self.believed());
+        for operator in &mut self.operators {
+            operator.hear(&key, uid, now);
+        }
+    }
+
+    /// The leading pod of a job, while it runs.
+    fn leader(&self, job: &str) -> Option<String> {
+        let server = self.server();
+        let job = server.job(job)?;
+        let pod = server.all(TargetKind::Pod).get(&Roles::of(job).leader())?;
+        let runs = pod.phase() == "Running" && pod.controller() == job.metadata.uid.as_deref();
+        (runs && !pod.is_deleting()).then(|| pod.uid.clone())
+    }
+
+    /// The leading program of a job says that it has come to the next epoch.
+    pub fn progress(&mut self, job: &str) {
+        let Some(uid) = self.leader(job) else { return };
+        let now = self.now();
+        self.tell(|| format!("program of {job} goes on"));
+        {
+            let mut server = self.server();
+            let said = server.said.entry(uid.clone()).or_default();
+            let epoch = said.epoch.unwrap_or_default() + 1.0;
+            said.take(Reading { epoch: Some(epoch), epochs: Some(100.0), ..Reading::default() }, now);
+        }
+        self.check.said.insert(uid.clone(), now);
+        self.heard(job, &uid);
+    }
+
+    /// The leading program of a job saves a checkpoint, and the agent beside it says so.
+    pub fn save(&mut self, job: &str) {
+        let Some(uid) = self.leader(job) else { return };
+        if !self.server().job(job).is_some_and(|job| job.spec.checkpoints_on()) {
+            return;
+        }
+        let checkpoint = {
+            let mut server = self.server();
+            let step = server.stored.get(job).and_then(|stored| stored.step).unwrap_or_default() + 10;
+            let checkpoint = CheckpointStatus {
+                path: format!("/checkpoints/step-{step}"),
+                step: Some(step),
+                ..CheckpointStatus::default()
+            };
+            server.stored.insert(job.to_owned(), checkpoint.clone());
+            checkpoint
+        };
+        self.report(job, &uid, AgentReport { checkpoint: Some(checkpoint), ..AgentReport::default() });
     }
 
     pub fn run_all(&mut self) {
@@ -541,6 +675,15 @@ impl World {
     }
 
     pub fn fail_pod(&mut self, name: &str, code: i32) {
+        self.fail_saying(name, code, "");
+    }
+
+    /// It fails, and this is the end of its log.
+    pub fn fail_saying(&mut self, name: &str, code: i32, words: &str) {
+        let uid = self.server().all(TargetKind::Pod).get(name).map(|pod| pod.uid.clone());
+        if let Some(uid) = uid.filter(|_| !words.is_empty() && !self.has_ended(name)) {
+            self.server().logs.insert(uid, words.to_owned());
+        }
         self.end(name, &format!("fails with {code}"), code, "Error", None);
     }
 
@@ -613,9 +756,20 @@ impl World {
         self.server().job(name)?.status.as_ref()?.state
     }
 
+    /// It has ended, or is gone.
+    pub fn is_over(&self, name: &str) -> bool {
+        let server = self.server();
+        server.job(name).is_none_or(|job| job.status.as_ref().is_some_and(TrainingJobStatus::is_terminal))
+    }
+
     pub fn exists(&self, name: &str) -> bool {
         self.server().job(name).is_some()
     }
+}
+
+/// The agent in a pod has been started.
+fn agent_runs() -> Value {
+    json!([{"name": AGENT_CONTAINER, "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}}])
 }
 
 pub(crate) fn key(job: &TrainingJob) -> Option<JobKey> {

@@ -60,6 +60,7 @@ fn spec(value: &Value) -> TrainingJobSpec {
 
 fn live() -> World {
     let mut world = World::new(Make::default(), false);
+    world.server().keeps_made = true;
     world.submit(NAME, spec(&base()));
     settle(&mut world);
     world

@@ -52,21 +52,13 @@ pub fn service_fingerprint(selector: &BTreeMap<String, String>, ports: &[i32], p
     hash::of_json(&(selector, ports, publishes_early))
 }
 
-pub(crate) fn fingerprint_of_service(service: &Service) -> u64 {
-    let spec = service.spec.clone().unwrap_or_default();
-    let ports: Vec<i32> = spec.ports.iter().flatten().map(|port| port.port).collect();
-    service_fingerprint(
-        &spec.selector.unwrap_or_default(),
-        &ports,
-        spec.publish_not_ready_addresses.unwrap_or_default(),
-    )
-}
-
-pub(crate) fn restore_service(wanted: &Service, seen: u64) -> Option<Value> {
-    if fingerprint_of_service(wanted) == seen {
+/// What mends the service of a job, if it is not as it should be. Nearly always it is, so that is found out before one is built.
+pub(crate) fn restore_service(job: &TrainingJob, seen: u64) -> Option<Value> {
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    if service_fingerprint(&all_pods(name), &[master_port(job)], true) == seen {
         return None;
     }
-    let spec = wanted.spec.as_ref()?;
+    let spec = service(job).spec?;
     Some(json!([
         {"op": "add", "path": "/spec/selector", "value": spec.selector},
         {"op": "add", "path": "/spec/ports", "value": spec.ports},
@@ -76,8 +68,16 @@ pub(crate) fn restore_service(wanted: &Service, seen: u64) -> Option<Value> {
 
 /// The job's settings as files, mounted at /etc/trainingjob.
 pub(crate) fn config_map(job: &TrainingJob) -> ConfigMap {
-    let spec = &job.spec;
     let name = job.metadata.name.as_deref().unwrap_or_default();
+    ConfigMap {
+        metadata: metadata(job, names::config_map(name), "config"),
+        data: Some(config_files(job)),
+        ..Default::default()
+    }
+}
+
+fn config_files(job: &TrainingJob) -> BTreeMap<String, String> {
+    let spec = &job.spec;
     let hyperparameters = spec.hyperparameters.clone().unwrap_or_default();
     let mut data = BTreeMap::from([
         ("framework".to_owned(), spec.framework().as_str().to_owned()),
@@ -90,6 +90,7 @@ pub(crate) fn config_map(job: &TrainingJob) -> ConfigMap {
     if spec.checkpoints_on() {
         data.insert(KEEP_LAST.to_owned(), spec.keep_last().to_string());
     }
+    data
 }
 
 /// Hash of a config map's data.
@@ -97,9 +98,9 @@ pub fn config_map_fingerprint(data: &BTreeMap<String, String>) -> u64 {
     hash::of_json(data)
 }
 
-pub(crate) fn restore_config_map(wanted: &ConfigMap, seen: u64) -> Option<Value> {
-    let data = wanted.data.as_ref()?;
-    (config_map_fingerprint(data) != seen).then(|| json!([{"op": "add", "path": "/data", "value": data}]))
+pub(crate) fn restore_config_map(job: &TrainingJob, seen: u64) -> Option<Value> {
+    let data = config_files(job);
+    (config_map_fingerprint(&data) != seen).then(|| json!([{"op": "add", "path": "/data", "value": data}]))
 }
 
 /// The budget that evictions of this job's pods have to keep to.

@@ -82,9 +82,9 @@ impl<'a> Case<'_, 'a> {
         if self.has_succeeded() {
             return Verdict::Succeeded;
         }
-        if self.snapshot.job.spec.restart_scope() == RestartScope::Worker {
-            // Whoever fails is replaced alone (see `single`).
-            return self.changed();
+        if self.snapshot.job.spec.restart_scope() == RestartScope::Worker && self.is_created() {
+            // Whoever fails is replaced alone (see `single`), once all have been there: before that, others may wait for it.
+            return self.halted().map_or_else(|| self.changed(), Verdict::Ends);
         }
         // A worker whose peer is taken away fails, too, and often is seen first: what took the peer is the cause.
         if let Some(ending) = self.lost().or_else(|| self.gone_early()) {
@@ -94,9 +94,7 @@ impl<'a> Case<'_, 'a> {
             return Verdict::Ends(self.failure(pod));
         }
         match self.root() {
-            Root::None => {
-                self.stalled().or_else(|| self.misled()).map_or_else(|| self.changed(), Verdict::Ends)
-            }
+            Root::None => self.halted().map_or_else(|| self.changed(), Verdict::Ends),
             Root::Unclear(until) => Verdict::Wait(until),
             Root::Pod(pod) => Verdict::Ends(self.failure(pod)),
         }
@@ -265,6 +263,11 @@ impl<'a> Case<'_, 'a> {
         Some(Ending { broken: true, ..Ending::new(Cause::Disruption, None, message) })
     }
 
+    /// Nobody failed, and still nothing goes on.
+    fn halted(&self) -> Option<Ending<'a>> {
+        self.stalled().or_else(|| self.misled())
+    }
+
     /// No news of progress for too long. A program that never told any is left alone.
     fn stalled(&self) -> Option<Ending<'a>> {
         let limit = self.snapshot.job.spec.stall_timeout_seconds?;
@@ -277,6 +280,14 @@ impl<'a> Case<'_, 'a> {
     pub(super) fn stall_due(&self) -> Option<Timestamp> {
         let limit = self.snapshot.job.spec.stall_timeout_seconds?;
         self.attempt.filter(|attempt| attempt.is_open() && attempt.running_time.is_some())?;
+        // Who is done, or not there, has nothing to tell.
+        let leader = self.world.leader();
+        self.gang.get(leader.as_str()).filter(|pod| pod.phase == PodPhase::Running)?;
+        if self.snapshot.job.spec.restart_scope() == RestartScope::Worker {
+            // One that has only just taken the place of another is not blamed for the silence before it.
+            let mut before = self.snapshot.job.status.iter().flat_map(|status| &status.worker_statuses);
+            before.find(|worker| worker.pod_name == leader && worker.phase == Phase::Running)?;
+        }
         let last = self.snapshot.progress.as_ref()?.updated?;
         Some(later(last, SignedDuration::from_secs(limit)))
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use trainyard_api::{
-    AllocatedResources, Cause, CheckpointDefaults, CheckpointStatus, CleanPodPolicy, Effective, Phase, RestartScope,
-    TrainingJob, WorkerCounts, WorkerStatus, condition, names,
+    AllocatedResources, Cause, CheckpointDefaults, CheckpointStatus, CleanPodPolicy, Effective, Phase,
+    RestartScope, TrainingJob, WorkerCounts, WorkerStatus, condition, names,
 };
 
 use super::judge::Gang;
@@ -102,7 +102,8 @@ pub(super) fn hung(draft: &mut Draft<'_>) {
     let Some(stacks) = &draft.snapshot.stacks else { return };
     let world = World::of(&draft.snapshot.job);
     let mut attempts = draft.status.attempts.iter_mut();
-    let attempt = attempts.find(|attempt| attempt.number == stacks.attempt && attempt.cause == Some(Cause::Stalled));
+    let attempt =
+        attempts.find(|attempt| attempt.number == stacks.attempt && attempt.cause == Some(Cause::Stalled));
     let Some(attempt) = attempt.filter(|attempt| attempt.error.is_none()) else { return };
     let title = |pod: &str| {
         let member = world.members().find(|member| member.pod_name(world.job) == pod);
@@ -175,7 +176,8 @@ pub(super) fn conclude_progress(draft: &mut Draft<'_>, succeeded: bool) {
     }
 }
 
-fn remembered<'s>(workers: &'s [WorkerStatus], name: &str) -> Option<&'s WorkerStatus> {
+/// A worker that succeeded in this attempt, whether or not its pod is still there.
+pub(super) fn remembered<'s>(workers: &'s [WorkerStatus], name: &str) -> Option<&'s WorkerStatus> {
     workers.iter().find(|worker| worker.pod_name == name && worker.phase == Phase::Succeeded)
 }
 

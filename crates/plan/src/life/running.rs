@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use trainyard_api::{Attempt, Cause, RestartScope, RoleOrder, State, condition, names};
+use trainyard_api::{Attempt, Cause, RestartScope, RoleOrder, State, TrainingJob, condition, names};
 
 use super::judge::{Case, Gang, Verdict, is_copying};
 use super::{budget, ending, invalid, report, single};
 use crate::build;
 use crate::draft::{Draft, later};
 use crate::inputs;
-use crate::plan::{NewObject, Restore, Step, Target};
+use crate::plan::{NewObject, Restore, Step, Target, TargetKind};
 use crate::snapshot::{ObjectView, Obstacle, ObstacleKind, PodView};
 use crate::text;
 use crate::world::{self, Member, World};
@@ -42,6 +42,8 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
     let attempt = attempt.as_ref();
     let case = Case::of(draft, &world, &gang, attempt, &draft.status.worker_statuses, &inputs);
     let (verdict, stall_due) = (case.judge(), case.stall_due());
+    let ignored: Vec<&str> =
+        gang.values().filter(|pod| case.is_ignored(pod)).map(|pod| pod.name.as_str()).collect();
     if verdict == Verdict::Succeeded {
         return ending::complete(draft);
     }
@@ -61,7 +63,7 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
             return;
         }
     }
-    if let Some(due) = stall_due {
+    if let Some(due) = stall_due.filter(|due| *due > draft.now) {
         draft.wake(due);
     }
     if let Some(refusal) = refusal(draft) {
@@ -72,7 +74,7 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
     // Beside a pod that is still going, its gang would wait for it half started.
     let room = older.is_empty() && gang.values().all(|pod| !pod.deleting);
     if room && may_start(draft, &world) {
-        staff(draft, &world, &gang, number, &inputs);
+        staff(draft, &world, &gang, &ignored, number, &inputs);
     }
     if is_created(draft) {
         let message = created_message(&world) + &unshared_claim(draft, &world).unwrap_or_default();
@@ -239,7 +241,7 @@ impl Overdue {
 }
 
 /// What the cluster refused for this spec, while it is too early to ask again.
-fn refusal<'a>(draft: &Draft<'a>) -> Option<&'a Obstacle> {
+pub(super) fn refusal<'a>(draft: &Draft<'a>) -> Option<&'a Obstacle> {
     // Nobody waits for a budget.
     let current =
         current_obstacles(draft).filter(|obstacle| !matches!(obstacle.kind, ObstacleKind::Unguarded { .. }));
@@ -302,6 +304,12 @@ fn waiting_state(draft: &Draft<'_>) -> State {
     }
 }
 
+/// Builds an object of a job.
+type Make = fn(&TrainingJob) -> NewObject;
+
+/// What puts an object back that has this fingerprint, if it should have another.
+type Mend = fn(&TrainingJob, u64) -> Option<Value>;
+
 /// Makes and mends the service, the config map and the claim. What is going or not ours is left alone (see `blocker`).
 fn furnish(draft: &mut Draft<'_>, world: &World<'_>) {
     let snapshot = draft.snapshot;
@@ -310,12 +318,14 @@ fn furnish(draft: &mut Draft<'_>, world: &World<'_>) {
     let mut steps = Vec::new();
 
     // Made if it is not there, put back if somebody changed it.
-    let mut keep = |object: NewObject, views: &[ObjectView], restore: &dyn Fn(u64) -> Option<Value>| {
-        let (kind, name) = (object.kind(), object.name().to_owned());
-        match views.iter().find(|view| view.name == name) {
-            None => steps.push(Step::Create(object)),
+    let mut keep =
+        |kind: TargetKind, name: String, views: &[ObjectView], make: Make, restore: Mend| match views
+            .iter()
+            .find(|view| view.name == name)
+        {
+            None => steps.push(Step::Create(make(job))),
             Some(view) if view.owner.as_deref() == Some(uid) && !view.deleting => {
-                if let Some(patch) = restore(view.fingerprint) {
+                if let Some(patch) = restore(job, view.fingerprint) {
                     steps.push(Step::Restore(Restore {
                         target: Target { kind, name, uid: view.uid.clone() },
                         patch,
@@ -323,18 +333,16 @@ fn furnish(draft: &mut Draft<'_>, world: &World<'_>) {
                 }
             }
             Some(_) => {}
-        }
-    };
-    let service = build::service(job);
-    keep(NewObject::Service(Box::new(service.clone())), &snapshot.services, &|seen| {
-        build::restore_service(&service, seen)
-    });
-    let config = build::config_map(job);
-    keep(NewObject::ConfigMap(Box::new(config.clone())), &snapshot.config_maps, &|seen| {
-        build::restore_config_map(&config, seen)
-    });
-    if let Some(claim) = build::claim(job, world)
-        && !snapshot.claims.iter().any(|view| Some(&view.name) == claim.metadata.name.as_ref())
+        };
+    let service: Make = |job| NewObject::Service(Box::new(build::service(job)));
+    let name = names::service(world.job);
+    keep(TargetKind::Service, name, &snapshot.services, service, build::restore_service);
+    let config: Make = |job| NewObject::ConfigMap(Box::new(build::config_map(job)));
+    let name = names::config_map(world.job);
+    keep(TargetKind::ConfigMap, name, &snapshot.config_maps, config, build::restore_config_map);
+    let claim = names::claim(world.job);
+    if !snapshot.claims.iter().any(|view| view.name == claim)
+        && let Some(claim) = build::claim(job, world)
     {
         steps.push(Step::Create(NewObject::Claim(Box::new(claim))));
     }
@@ -376,12 +384,23 @@ fn blocker(draft: &Draft<'_>, world: &World<'_>) -> Option<String> {
 }
 
 /// Creates the pods that are missing, in the order of their roles.
-fn staff(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, number: i32, inputs: &str) {
+fn staff(
+    draft: &mut Draft<'_>,
+    world: &World<'_>,
+    gang: &Gang<'_>,
+    ignored: &[&str],
+    number: i32,
+    inputs: &str,
+) {
     let started = |order: RoleOrder| {
-        world
-            .members()
-            .filter(|member| member.role.order == order && member.role.replicas > 0)
-            .all(|member| gang.get(member.pod_name(world.job).as_str()).is_some_and(|pod| pod.has_started()))
+        world.members().filter(|member| member.role.order == order && member.role.replicas > 0).all(
+            |member| {
+                let name = member.pod_name(world.job);
+                // Whose failure does not matter is not waited for.
+                let is_ignored = ignored.contains(&name.as_str());
+                is_ignored || gang.get(name.as_str()).is_some_and(|pod| pod.has_started())
+            },
+        )
     };
     let turn = |member: &Member<'_, '_>| match member.role.order {
         RoleOrder::BeforeWorkers => true,
@@ -457,10 +476,13 @@ fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: 
             attempt.seconds.first_step = Some(at.duration_since(began.0).as_secs().max(0));
         }
     }
-    let required_started = world
-        .members()
-        .filter(|member| member.role.is_required())
-        .all(|member| gang.get(member.pod_name(world.job).as_str()).is_none_or(|pod| pod.has_started()));
+    let workers_before = &draft.status.worker_statuses;
+    let required_started = world.members().filter(|member| member.role.is_required()).all(|member| {
+        let name = member.pod_name(world.job);
+        // Who is not there may be done, or wait to be replaced.
+        let is_done = || report::remembered(workers_before, &name).is_some();
+        gang.get(name.as_str()).map_or_else(is_done, |pod| pod.has_started())
+    });
     if created
         && required_started
         && draft.open_attempt().is_some_and(|attempt| attempt.running_time.is_none())

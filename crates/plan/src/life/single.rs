@@ -3,7 +3,7 @@
 //! The attempt stays open. A failure is counted once, because the status of the worker names the pod whose failure it counted;
 //! only then the pod is removed, and a new one takes its place.
 
-use trainyard_api::{FailureAction, Phase, condition};
+use trainyard_api::{FailureAction, Phase, State, condition};
 
 use super::judge::{Case, Ending, has_failed};
 use super::{backoff, ending, policy, running};
@@ -43,7 +43,8 @@ pub(super) fn mend(draft: &mut Draft<'_>, case: &Case<'_, '_>) -> bool {
     }
     let missing: Vec<Member<'_, '_>> =
         members.into_iter().filter(|member| needed(member).is_some_and(|loss| loss.pod.is_none())).collect();
-    if !missing.is_empty() {
+    // What was refused is not asked for again before its time.
+    if !missing.is_empty() && running::refusal(draft).is_none() {
         running::create(draft, case.world, &missing, attempt.number, case.inputs);
     }
     false
@@ -128,6 +129,10 @@ fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, l
         format!("{number}/{name}/{count}"),
     );
     ending::hold_off(draft, delay);
+    if draft.status.state.is_none() {
+        // Somebody took the status away. Whether all run is seen at the next look.
+        draft.state(State::Initializing);
+    }
     draft.condition(condition::RESTARTING, true, ending.cause.as_str(), &message);
     draft.message(message);
     // The next look removes the pod: by then this is written.

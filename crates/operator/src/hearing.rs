@@ -1,0 +1,26 @@
+//! What is heard of a job beside what the watches tell: its program, its agent, the last lines of pods that failed.
+//!
+//! The driver hears it from logs; whoever drives the core by hand says it here.
+
+use trainyard_plan::{AgentView, Tail};
+use trainyard_progress::Progress;
+
+use crate::cache::JobKey;
+use crate::core::Core;
+
+impl Core {
+    /// How far the program of a job says it is; nothing, as long as a new one has not said anything.
+    pub fn hear_progress(&mut self, key: &JobKey, progress: Option<Progress>) {
+        self.remember(key).progress = progress.map(Box::new);
+    }
+
+    /// What the agent of a job says about its checkpoints.
+    pub fn hear_agent(&mut self, key: &JobKey, said: AgentView) {
+        self.remember(key).report = Some(Box::new(said));
+    }
+
+    /// The end of a failed pod's log.
+    pub fn hear_tail(&mut self, key: &JobKey, tail: Tail) {
+        self.remember(key).tails.push(tail);
+    }
+}
