@@ -6,17 +6,21 @@ use trainyard_testbucket::Server;
 
 use crate::support::{Bench, Ended, Running, kill, until};
 
-const EPOCHS: i64 = 6;
+/// Few, where nothing is killed.
+const SHORT: i64 = 2;
+/// More than what can be done while a copy is on its way, and that three times: there must be something left to kill.
+const LONG: i64 = 14;
 
 /// A small run of the digits example, with a bucket of its own.
 struct Training {
     bench: Bench,
     server: Server,
+    epochs: i64,
 }
 
 impl Training {
     /// `more` is more of what is said about checkpoints.
-    fn new(secret: &str, more: &str) -> Self {
+    fn new(epochs: i64, secret: &str, more: &str) -> Self {
         let bench = Bench::new();
         std::fs::create_dir_all(bench.path().join("buckets/models")).unwrap();
         let server = Server::start(&bench.path().join("buckets"));
@@ -37,12 +41,12 @@ impl Training {
             &format!(
                 "apiVersion: ml.example.com/v1\nkind: TrainingJob\nmetadata: {{name: digits}}\nspec:\n  framework: \
                  custom\n  image: none\n  numWorkers: 2\n  command: [python3, digits/train.py, --model, MARK]\n  \
-                 backoffLimit: 20\n  hyperparameters: {{epochs: {EPOCHS}, samples: 1200, seed: 1}}\n  \
+                 backoffLimit: 20\n  hyperparameters: {{epochs: {epochs}, samples: 1200, seed: 1}}\n  \
                  checkpoint: {{keepLast: 2, {more}storage: {{type: s3, path: 's3://models/runs'}}}}\n  env:\n{}",
                 variables.concat()
             ),
         );
-        Self { bench, server }
+        Self { bench, server, epochs }
     }
 
     fn place(&self) -> PathBuf {
@@ -68,7 +72,7 @@ impl Training {
 
     /// The weights at the end, and all that is saved with them.
     fn last(&self) -> Vec<u8> {
-        std::fs::read(self.place().join(format!("checkpoint-epoch-{EPOCHS}.json"))).unwrap()
+        std::fs::read(self.place().join(format!("checkpoint-epoch-{}.json", self.epochs))).unwrap()
     }
 
     /// The worker of that rank, once it is there. Its shell has the same words; the program is the newest.
@@ -89,13 +93,13 @@ fn first_epoch(ended: &Ended) -> Option<i64> {
 
 #[test]
 fn with_nothing_left_but_the_bucket_a_training_ends_as_one_that_nobody_disturbed() {
-    let calm = Training::new("secret", "");
+    let calm = Training::new(LONG, "secret", "");
     let ended = calm.bench.run(&["run", "job.yaml"]);
     assert_eq!(ended.code, Some(0), "{ended}");
     assert!(ended.stdout.contains("checkpoints: s3://models/runs/default/digits"), "{ended}");
     let expected = calm.last();
 
-    let training = Training::new("secret", "");
+    let training = Training::new(LONG, "secret", "");
     let bench = &training.bench;
     let run = bench.start(&["run", "job.yaml"]);
     training.until_further(&run);
@@ -120,20 +124,20 @@ fn with_nothing_left_but_the_bucket_a_training_ends_as_one_that_nobody_disturbed
 
 #[test]
 fn the_same_without_namespaces_where_every_pod_has_a_directory_of_another_name() {
-    let training = Training::new("secret", "");
+    let training = Training::new(LONG, "secret", "");
     let bench = &training.bench;
     let run = bench.start(&["run", "job.yaml", "--no-isolation"]);
     let kept = training.until_further(&run);
     kill(training.worker(1));
     let ended = run.wait();
     assert_eq!(ended.code, Some(0), "{ended}");
-    assert!(kept >= 1 && training.kept() == EPOCHS, "{ended}");
+    assert!(kept >= 1 && training.kept() == LONG, "{ended}");
     assert!(ended.stdout.contains("resuming from epoch"), "it began afresh: {ended}");
 }
 
 #[test]
 fn a_bucket_that_cannot_be_read_is_waited_for() {
-    let training = Training::new("secret", "");
+    let training = Training::new(SHORT, "secret", "");
     training.server.is_down(true);
     let run = training.bench.start(&["run", "job.yaml"]);
     run.until_it_says("cannot be reached");
@@ -141,12 +145,12 @@ fn a_bucket_that_cannot_be_read_is_waited_for() {
     training.server.is_down(false);
     let ended = run.wait();
     assert_eq!(ended.code, Some(0), "{ended}");
-    assert_eq!(training.kept(), EPOCHS);
+    assert_eq!(training.kept(), SHORT);
 }
 
 #[test]
 fn who_starts_afresh_is_not_held_by_wrong_credentials() {
-    let training = Training::new("wrong", "resume: Never, ");
+    let training = Training::new(SHORT, "wrong", "resume: Never, ");
     let ended = training.bench.run(&["run", "job.yaml"]);
     assert_eq!(ended.code, Some(0), "{ended}");
     assert_eq!(training.kept(), 0);
