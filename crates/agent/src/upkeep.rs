@@ -52,7 +52,8 @@ pub fn retain(store: &dyn Store, survey: &Survey, keep: usize, protected: &BTree
         return Vec::new();
     }
     // Whoever resumed from an older checkpoint by hand writes lower steps now: what was written last is kept, too.
-    let written_last = survey.complete.iter().max_by_key(|checkpoint| checkpoint.time);
+    // Of several that have the same time, that is the newest, which is kept anyway.
+    let written_last = survey.complete.iter().rev().max_by_key(|checkpoint| checkpoint.time);
     let mut problems = Vec::new();
     for checkpoint in survey.complete.iter().filter(|checkpoint| is_one_of_many(checkpoint)).skip(keep) {
         let path = &checkpoint.candidate.path;
