@@ -1,7 +1,5 @@
 //! The budget that evictions have to keep to: when there is one, and what it allows.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 mod support;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
