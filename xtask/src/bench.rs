@@ -70,7 +70,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             measure(args).await?;
             crate::recovery::measure().await?;
         }
-        crate::local::measure(args.jobs).await
+        crate::local::measure(args.jobs).await?;
+        crate::simulator::measure()
     })
 }
 

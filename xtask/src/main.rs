@@ -7,6 +7,7 @@ mod licences;
 mod local;
 mod manifests;
 mod recovery;
+mod simulator;
 mod test;
 
 use clap::{Parser, Subcommand};

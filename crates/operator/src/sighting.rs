@@ -94,6 +94,7 @@ impl Sighting {
     }
 
     /// What a watch told of an object, as a list would tell it.
+    #[must_use]
     pub fn listed(&self) -> Self {
         fn listed<K: Clone>(event: &Event<K>) -> Event<K> {
             match event {

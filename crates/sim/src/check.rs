@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::{
     AgentReport, Attempt, Cause, CheckpointStatus, FailureAction, FailureRule, RestartScope, RoleSuccess,
     State, SuccessPolicy, TrainingJob, TrainingJobStatus, condition,
@@ -70,7 +71,7 @@ pub(crate) struct Checker {
     pub(crate) rivals: bool,
     pub(crate) tally: Tally,
     /// What each job's status had come to, by uid, for those that have ended.
-    ended: BTreeMap<String, State>,
+    ended: BTreeMap<String, (State, Option<Time>)>,
     /// When the program of a pod last told of progress.
     pub(crate) said: BTreeMap<String, Timestamp>,
     /// The clock of the operators was set: what they believe about times cannot be held against them.
@@ -268,14 +269,15 @@ impl Checker {
         );
         // Terminal states are final, unless the spec was at fault and is mended.
         if let Some(end) = self.ended.get(&uid) {
-            demand!(new.state == Some(*end), "{end:?} was final, and now it is {:?}", new.state);
+            let is = (new.state, &new.completion_time);
+            demand!(is == (Some(end.0), &end.1), "{end:?} was final, and now it is {is:?}");
         }
         let failed = new.condition(condition::FAILED).filter(|failed| failed.status == "True");
         let reason = failed.map(|failed| failed.reason.as_str()).unwrap_or_default();
         if let Some(state) =
             new.state.filter(|_| new.is_terminal() && reason != "InvalidSpec" && reason != "Unreadable")
         {
-            self.ended.insert(uid.clone(), state);
+            self.ended.insert(uid.clone(), (state, new.completion_time.clone()));
         }
         self.counted(&uid, after, old, new, reason)?;
         if new.state == Some(State::Running) && old.state != Some(State::Running) {
@@ -294,23 +296,23 @@ impl Checker {
     /// Completed means that those have succeeded whom the job's policy names. A failure that a rule ignores counts as done.
     fn succeeded(&self, uid: &str, job: &TrainingJob, status: &TrainingJobStatus) -> Verdict {
         let number = status.attempts.last().map(|attempt| attempt.number);
-        let roles = Roles::of(job);
+        let world = Roles::of(job);
         let rules = job.spec.failure_rules();
         let done = |name: &str| {
             let ignored = |pod: &Fact| pod.failed() && pod.action(rules) == Some(FailureAction::Ignore);
             self.of(uid, number).any(|pod| pod.name == name && (pod.succeeded || ignored(pod)))
         };
-        let mut members = roles.members();
+        let mut members = world.members();
         let holds = match job.spec.success_policy() {
-            _ if roles.has_decider() => members
+            _ if world.has_decider() => members
                 .filter(|member| member.role.success == RoleSuccess::Decides)
-                .all(|one| done(&one.pod_name(roles.job))),
+                .all(|one| done(&one.pod_name(world.job))),
             SuccessPolicy::AllWorkers => members
                 .filter(|member| member.role.success == RoleSuccess::Required)
-                .all(|one| done(&one.pod_name(roles.job))),
-            SuccessPolicy::Leader => done(&roles.leader()),
+                .all(|one| done(&one.pod_name(world.job))),
+            SuccessPolicy::Leader => done(&world.leader()),
             SuccessPolicy::AnyWorker => {
-                members.any(|member| member.role.is_workers() && done(&member.pod_name(roles.job)))
+                members.any(|member| member.role.is_workers() && done(&member.pod_name(world.job)))
             }
         };
         demand!(holds, "completed, although in attempt {number:?} not everybody has succeeded who had to");

@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use trainyard_sim::scenario::{Disturbance, compare, disturbances, library, tell};
@@ -30,6 +31,9 @@ struct Args {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     from: u64,
+    /// Print nothing but how many histories were told in a second of one core's time
+    #[arg(long)]
+    bench: bool,
     /// How many threads tell histories, each its own; one for each core if not given
     #[arg(long)]
     threads: Option<usize>,
@@ -43,10 +47,38 @@ fn main() -> ExitCode {
     if args.scenarios {
         return scenarios(threads(&args));
     }
+    if args.bench {
+        return bench(&args);
+    }
     match args.seed {
         Some(seed) => one(seed),
         None => many(&args),
     }
+}
+
+/// One thread's rate, by the time that it really had: other programs on the machine do not count.
+fn bench(args: &Args) -> ExitCode {
+    // Caches and the allocator settle down first.
+    for seed in args.from..args.from + args.histories / 10 {
+        history::tell(seed, Make::default(), false);
+    }
+    let started = cpu_seconds();
+    for seed in args.from..args.from + args.histories {
+        history::tell(seed, Make::default(), false);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a rate")]
+    let rate = args.histories as f64 / (cpu_seconds() - started).max(f64::MIN_POSITIVE);
+    println!("{rate:.0}");
+    ExitCode::SUCCESS
+}
+
+/// How much time this thread has had on a core, as far as the system tells; else how much time has passed.
+fn cpu_seconds() -> f64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let start = *START.get_or_init(Instant::now);
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let spent = told.and_then(|told| told.split(' ').next()?.parse().ok()).map(Duration::from_nanos);
+    spent.unwrap_or_else(|| start.elapsed()).as_secs_f64()
 }
 
 fn threads(args: &Args) -> usize {

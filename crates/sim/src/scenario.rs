@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use trainyard_api::{Role, RoleOrder, State, TrainingJobSpec, names};
+use trainyard_api::{Role, RoleOrder, State, SuccessPolicy, TrainingJobSpec, names};
 use trainyard_operator::Watched;
 use trainyard_plan::TargetKind;
 
-use crate::check::Tally;
+use crate::check::{Count, Tally};
 use crate::port::Fate;
 use crate::world::{Delivery, Make, World};
 
@@ -41,6 +41,8 @@ pub enum Disturbance {
     None,
     /// The operator dies after so many calls, and another takes its place.
     Crash(usize),
+    /// The same, and of calls that wait for an answer, the newest is served first.
+    CrashBackwards(usize),
     /// The call of this number fares so.
     Call(usize, Fate),
     Watch(Delivery),
@@ -67,6 +69,16 @@ fn passing() -> TrainingJobSpec {
 fn one_by_one() -> TrainingJobSpec {
     let policy = json!({"restartScope": "Worker"});
     TrainingJobSpec { failure_policy: serde_json::from_value(policy).ok(), ..kept() }
+}
+
+/// Whoever fails with 3 is ignored, with 4 the job fails, with 5 it is restarted for nothing.
+fn ruled() -> TrainingJobSpec {
+    let policy = json!({"rules": [
+        {"exitCodes": [3], "action": "Ignore"},
+        {"exitCodes": [4], "action": "Fail"},
+        {"logPattern": "ECC", "action": "RestartWithoutCounting"},
+    ]});
+    TrainingJobSpec { failure_policy: serde_json::from_value(policy).ok(), backoff_limit: Some(0), ..kept() }
 }
 
 fn roles() -> TrainingJobSpec {
@@ -128,6 +140,86 @@ pub fn library() -> Vec<Scenario> {
         scenario(
             "scale up and down",
             vec![run, four, gone, run, one, gone, run, succeed],
+            Some(State::Completed),
+        ),
+        Scenario {
+            spec: one_by_one,
+            ..scenario(
+                "one by one, one fails",
+                vec![run, fail, gone, wait, run, succeed],
+                Some(State::Completed),
+            )
+        },
+        Scenario {
+            spec: ruled,
+            ..scenario(
+                "rules about failures",
+                vec![
+                    run,
+                    |world| world.fail_saying("bert-workers-1", 1, "uncorrectable ECC error"),
+                    gone,
+                    wait,
+                    run,
+                    |world| world.fail_pod("bert-workers-1", 3),
+                    |world| world.succeed("bert-workers-0"),
+                ],
+                Some(State::Completed),
+            )
+        },
+        Scenario {
+            spec: ruled,
+            ..scenario(
+                "a rule says that it is over",
+                vec![run, |world| world.fail_pod("bert-workers-1", 4), gone],
+                Some(State::Failed),
+            )
+        },
+        Scenario {
+            spec: || TrainingJobSpec { success_policy: Some(SuccessPolicy::Leader), ..kept() },
+            ..scenario(
+                "the leader decides",
+                vec![run, |world| world.succeed("bert-workers-0"), gone],
+                Some(State::Completed),
+            )
+        },
+        Scenario {
+            spec: || TrainingJobSpec { stall_timeout_seconds: Some(40), ..kept() },
+            ..scenario(
+                "silence",
+                vec![run, |world| world.progress(NAME), wait, gone, wait, run, succeed],
+                Some(State::Completed),
+            )
+        },
+        scenario(
+            "on from a checkpoint",
+            vec![
+                run,
+                |world| world.save(NAME),
+                |world| world.save(NAME),
+                fail,
+                gone,
+                run,
+                fail,
+                gone,
+                wait,
+                run,
+                succeed,
+            ],
+            Some(State::Completed),
+        ),
+        scenario(
+            "another job had saved something",
+            vec![
+                run,
+                |world| world.save(NAME),
+                delete,
+                gone,
+                |world| world.submit(NAME, kept()),
+                run,
+                gone,
+                run,
+                succeed,
+            ],
             Some(State::Completed),
         ),
         scenario(
@@ -254,6 +346,7 @@ pub fn library() -> Vec<Scenario> {
 pub fn tell(scenario: &Scenario, disturbance: Disturbance, make: Make, traced: bool) -> World {
     let mut world = World::new(make, traced);
     let mut crashed = false;
+    world.backwards = matches!(disturbance, Disturbance::CrashBackwards(_));
     if let Disturbance::Watch(delivery) = disturbance {
         world.set_delivery(delivery);
     }
@@ -274,7 +367,9 @@ fn rest(world: &mut World, disturbance: Disturbance, crashed: &mut bool) {
     match disturbance {
         Disturbance::Rival(from, until) => beside(world, from, until),
         _ => world.pass_with(REST, &mut |call| match disturbance {
-            Disturbance::Crash(after) if call == after + 1 && !*crashed => {
+            Disturbance::Crash(after) | Disturbance::CrashBackwards(after)
+                if call == after + 1 && !*crashed =>
+            {
                 *crashed = true;
                 None
             }
@@ -387,6 +482,7 @@ pub fn disturbances(calm: &World) -> Vec<Disturbance> {
     let mut all = Vec::new();
     for call in 0..calm.calls() {
         all.push(Disturbance::Crash(call));
+        all.push(Disturbance::CrashBackwards(call));
         all.extend(Fate::FAULTS.map(|fate| Disturbance::Call(call + 1, fate)));
         all.extend([1, 3, 8].map(|length| Disturbance::Rival(call, call + length)));
     }
@@ -409,43 +505,150 @@ pub fn compare(scenario: &Scenario, calm: &World, disturbance: Disturbance) -> R
         Some(why) => why.clone(),
         None => "a panic".to_owned(),
     })?;
+    // Who is refused, of several, depends on the order.
+    let backwards = matches!(disturbance, Disturbance::CrashBackwards(_))
+        .then(|| tell(scenario, Disturbance::CrashBackwards(NEVER), Make::default(), false));
+    let calm = backwards.as_ref().unwrap_or(calm);
     let (end, expected) = (end_of(&world), end_of(calm));
-    if matches!(disturbance, Disturbance::Watch(Delivery::Lost(_))) {
-        // What nobody saw cannot be told, and a deadline may pass meanwhile; what is decided is the same.
-        let essence = |end: &End| {
-            end.status.as_ref().map(|status| (status["state"].clone(), status["restarts"].clone()))
-        };
-        return match (essence(&end), essence(&expected)) {
-            (end, expected) if end == expected => Ok(()),
-            (end, expected) => Err(format!("it ends as {end:?}, not as {expected:?}")),
-        };
+    let allowance = disturbance.allowance(scenario);
+    let more = disruptions(&end) - disruptions(&expected);
+    let sameness = if more > 0 && more <= allowance.disruptions {
+        allowance.status.max(Sameness::Failures)
+    } else {
+        allowance.status
+    };
+    match sameness {
+        Sameness::All => {
+            if end.status != expected.status {
+                return Err(format!("the status is {:#?}\ninstead of {:#?}", end.status, expected.status));
+            }
+            if end.objects != expected.objects {
+                return Err(format!("there is {:#?}\ninstead of {:#?}", end.objects, expected.objects));
+            }
+        }
+        Sameness::Decisions => same("it ends as", decisions(&end), decisions(&expected))?,
+        Sameness::Failures => same("it ends as", failures(&end), failures(&expected))?,
+        Sameness::State => same("it ends as", state(&end), state(&expected))?,
     }
-    let rivals = matches!(disturbance, Disturbance::Rival(..));
-    if scenario.refused && rivals {
-        // What one operator removes because of a refusal, the other, which was not refused anything, takes for lost.
-        let state = |end: &End| end.status.as_ref().map(|status| status["state"].clone());
-        return match (state(&end), state(&expected)) {
-            (end, expected) if end == expected => Ok(()),
-            (end, expected) => Err(format!("it ends as {end:?}, not as {expected:?}")),
-        };
+    // Nothing is there that would not be there without. What was not seen to have ended may be gone, as if it still ran.
+    let names = |end: &End| -> BTreeSet<(&'static str, String)> {
+        end.objects.iter().map(|(kind, name, _)| (*kind, name.clone())).collect()
+    };
+    let (is, should) = (names(&end), names(&expected));
+    if !is.is_subset(&should) || (allowance.status < Sameness::Decisions && is != should) {
+        return Err(format!("there is {is:?}, and not {should:?}"));
     }
-    if end.status != expected.status {
-        return Err(format!("the status is {:#?}\ninstead of {:#?}", end.status, expected.status));
-    }
-    if end.objects != expected.objects {
-        return Err(format!("there is {:#?}\ninstead of {:#?}", end.objects, expected.objects));
-    }
-    // Two operators may each make what the other removes, and a refusal that is forgotten is met again.
-    if scenario.refused || rivals {
-        return Ok(());
-    }
-    if end.tally != expected.tally {
-        return Err(format!("made and removed: {:#?}\ninstead of {:#?}", end.tally, expected.tally));
-    }
+    tallied(&end.tally, &expected.tally, &allowance)?;
     // The event of a write may be lost with the operator; none is made up.
     let (heard, all) = (events_of(&world), events_of(calm));
-    if !heard.is_subset(&all) {
+    if allowance.rounds == 0 && !heard.is_subset(&all) {
         return Err(format!("events that nobody else heard of: {:?}", heard.difference(&all)));
+    }
+    Ok(())
+}
+
+/// A call that is never made.
+const NEVER: usize = usize::MAX - 1;
+
+/// How much of the end must be as without the disturbance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Sameness {
+    /// Every word of the status, and every object.
+    All,
+    /// The state, and what was counted.
+    Decisions,
+    /// The state, and the failures that were counted.
+    Failures,
+    State,
+}
+
+/// What a disturbance may change, and why.
+struct Allowance {
+    status: Sameness,
+    /// So many more times every object may be made, and so many more times removed.
+    rounds: usize,
+    /// So many times less: whoever is refused asks again and again, and a fault takes the place of one of these tries.
+    fewer: usize,
+    /// So many more restarts there may be that do not count.
+    disruptions: i64,
+}
+
+impl Disturbance {
+    fn allowance(self, scenario: &Scenario) -> Allowance {
+        use Sameness::{All, Decisions, State};
+        let (status, rounds) = match self {
+            // What was refused is remembered by the operator alone: another one, or one that is told late of the change that brought
+            // the refusal, asks once more, and takes back what it made of the gang until it was refused.
+            // It begins anew with the shortest wait between two tries, too.
+            Disturbance::Rival(..) if scenario.refused => (State, 2 * TRIES_ANEW),
+            Disturbance::Watch(Delivery::Lost(_)) if scenario.refused => (Decisions, TRIES_ANEW),
+            _ if scenario.refused => (All, TRIES_ANEW),
+            // Each makes what the other one removes, for as long as both are there. The pod that one has just made for the next
+            // attempt may look to the other like one that is left over.
+            Disturbance::Rival(..) => (All, ROUNDS_OF_RIVALS),
+            // What nobody saw cannot be told, and a deadline may pass meanwhile. A pod whose fate was not seen is made once more.
+            Disturbance::Watch(Delivery::Lost(_)) => (Decisions, 1),
+            // Everything else forces nothing: a crash, a call that fails or whose answer is lost, events late or twice.
+            Disturbance::None
+            | Disturbance::Crash(_)
+            | Disturbance::CrashBackwards(_)
+            | Disturbance::Call(..)
+            | Disturbance::Watch(_) => (All, 0),
+        };
+        Allowance {
+            status,
+            rounds,
+            fewer: match self {
+                _ if !scenario.refused => 0,
+                // As long as it waits for what never comes, it does not try at all.
+                Disturbance::Watch(Delivery::Lost(_)) => TRIES_ANEW,
+                _ => 1,
+            },
+            disruptions: i64::from(matches!(self, Disturbance::Rival(..))),
+        }
+    }
+}
+
+/// 2 s, 4 s and 8 s instead of the longest wait of 15 s.
+const TRIES_ANEW: usize = 3;
+
+/// Two operators are side by side for at most eight calls.
+const ROUNDS_OF_RIVALS: usize = 2;
+
+fn decisions(end: &End) -> Option<(Value, Value)> {
+    end.status.as_ref().map(|status| (status["state"].clone(), status["restarts"].clone()))
+}
+
+fn failures(end: &End) -> Option<(Value, Value)> {
+    end.status.as_ref().map(|status| (status["state"].clone(), status["restarts"]["application"].clone()))
+}
+
+fn disruptions(end: &End) -> i64 {
+    end.status.as_ref().and_then(|status| status["restarts"]["disruption"].as_i64()).unwrap_or_default()
+}
+
+fn state(end: &End) -> Option<Value> {
+    end.status.as_ref().map(|status| status["state"].clone())
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, is: T, should: T) -> Result<(), String> {
+    if is == should { Ok(()) } else { Err(format!("{what} {is:?}, and not {should:?}")) }
+}
+
+/// Every object was made and removed as often as it should, within what is allowed.
+fn tallied(is: &Tally, should: &Tally, allowance: &Allowance) -> Result<(), String> {
+    let nothing = Count::default();
+    for object in is.keys().chain(should.keys()) {
+        let (is, should) = (is.get(object).unwrap_or(&nothing), should.get(object).unwrap_or(&nothing));
+        let within = |is: usize, should: usize| {
+            (should.saturating_sub(allowance.fewer)..=should + allowance.rounds).contains(&is)
+        };
+        if !within(is.creates, should.creates) || !within(is.deletes, should.deletes) {
+            return Err(format!(
+                "{object:?}: {is:?}, and it should be {should:?}, at most {} times more and {} less",
+                allowance.rounds, allowance.fewer
+            ));
+        }
     }
     Ok(())
 }

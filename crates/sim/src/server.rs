@@ -519,7 +519,7 @@ impl Server {
         if kind == TargetKind::Pod && value.get("status").is_none() {
             value["status"] = json!({"phase": "Pending"});
         }
-        let logged = self.log.is_some().then(|| value.clone()).unwrap_or_default();
+        let logged = if self.log.is_some() { value.clone() } else { Value::Null };
         self.insert(by, kind, name, value, false, None);
         self.logs(|| Deed::Change(kind, name.to_owned(), Value::Null, logged));
     }

@@ -81,6 +81,8 @@ pub struct World {
     /// Calls of operators that were let through.
     calls: usize,
     delivery: Delivery,
+    /// Of calls that wait, the newest is served first.
+    pub(crate) backwards: bool,
     /// Events that came to operators.
     delivered: usize,
     /// Events of this kind, or all, wait until the journals are so long.
@@ -104,6 +106,7 @@ impl World {
             trace: traced.then(Vec::new),
             calls: 0,
             delivery: Delivery::Prompt,
+            backwards: false,
             delivered: 0,
             held: None,
         };
@@ -327,7 +330,8 @@ impl World {
                     self.replace_operator(operator);
                     continue;
                 };
-                self.let_through(operator, 0, fate);
+                let index = if self.backwards { self.operators[operator].waiting() - 1 } else { 0 };
+                self.let_through(operator, index, fate);
             }
             operator += 1;
         }

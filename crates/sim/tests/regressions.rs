@@ -1,0 +1,244 @@
+//! What the simulator has found, told as stories: each of these went wrong once. Seeds change their meaning when the histories do;
+//! stories do not.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::time::Duration;
+
+use serde_json::json;
+use trainyard_api::{Cause, Role, RoleOrder, State, TrainingJobSpec, TrainingJobStatus, names};
+use trainyard_plan::TargetKind;
+use trainyard_sim::scenario::spec;
+use trainyard_sim::{Fate, Make, World};
+
+const NAME: &str = "bert";
+
+fn submitted(spec: TrainingJobSpec) -> World {
+    let mut world = World::new(Make::default(), true);
+    world.submit(NAME, spec);
+    world.settle();
+    world
+}
+
+fn running(spec: TrainingJobSpec) -> World {
+    let mut world = submitted(spec);
+    world.run_all();
+    world.settle();
+    assert_eq!(world.state(NAME), Some(State::Running));
+    world
+}
+
+fn status(world: &World) -> TrainingJobStatus {
+    world.status(NAME).unwrap()
+}
+
+/// Whoever fails is replaced alone.
+fn one_by_one() -> TrainingJobSpec {
+    let policy = json!({"restartScope": "Worker"});
+    TrainingJobSpec { failure_policy: serde_json::from_value(policy).ok(), ..spec() }
+}
+
+/// An evaluator that starts when all workers have.
+fn with_evaluator(spec: TrainingJobSpec) -> TrainingJobSpec {
+    let order = Some(RoleOrder::AfterWorkers);
+    let role = Role { name: "eval".into(), replicas: Some(1), order, ..Role::default() };
+    TrainingJobSpec { roles: Some(vec![role]), ..spec }
+}
+
+fn take_label(world: &mut World, pod: &str) {
+    world.change(TargetKind::Pod, pod, |pod| {
+        pod["metadata"]["labels"][names::MANAGED_BY_LABEL] = "nobody".into();
+    });
+}
+
+fn has_label(world: &World, pod: &str) -> bool {
+    let server = world.server();
+    server.all(TargetKind::Pod)[pod].label(names::MANAGED_BY_LABEL) == Some(names::MANAGED_BY)
+}
+
+/// The pod was taken for deleted: the attempt ended, and the next one began beside it.
+#[test]
+fn a_pod_that_lost_its_label_while_no_operator_ran_is_not_gone() {
+    let mut world = running(spec());
+    world.kill_operator(0);
+    take_label(&mut world, "bert-workers-0");
+    world.start_operator();
+    world.pass(Duration::from_secs(5));
+    assert!(has_label(&world, "bert-workers-0"));
+    assert_eq!((world.state(NAME), status(&world).attempts.len()), (Some(State::Running), 1));
+}
+
+/// A busy server's 409 was taken for "there is another pod of that name", and so the pod for gone.
+#[test]
+fn a_label_that_cannot_be_put_back_at_once_is_put_back_later() {
+    let mut world = running(spec());
+    take_label(&mut world, "bert-workers-0");
+    // The pod is asked for, and then changed.
+    let patch = world.calls() + 2;
+    world.settle_with(&mut |call| Some(if call == patch { Fate::Conflict } else { Fate::Served }));
+    world.pass(Duration::from_secs(5));
+    assert!(world.trace().iter().any(|line| line.contains("patch pod bert-workers-0: Conflict")));
+    assert!(has_label(&world, "bert-workers-0"));
+    assert_eq!((world.state(NAME), status(&world).attempts.len()), (Some(State::Running), 1));
+}
+
+/// The watch told of the first pod's end before the operator had deleted the second: the operator asked for what it had itself removed.
+#[test]
+fn what_the_operator_deleted_itself_is_not_looked_for() {
+    let mut world = submitted(spec());
+    world.edit(NAME, |spec| spec.image = Some("my/trainer:2".into()));
+    world.pass(Duration::from_secs(5));
+    assert_eq!(status(&world).attempts.len(), 2);
+    // One that begins an attempt may make sure that nobody is left of the last one, but has nothing to put back.
+    assert!(!world.trace().iter().any(|line| line.contains("patch pod")), "{:#?}", world.trace());
+}
+
+/// The operator dies when it has written that the attempt is over; then a pod of that attempt loses its label. It was found only when its
+/// name was needed, and until then the next attempt had begun beside it.
+#[test]
+fn the_next_attempt_does_not_begin_beside_a_pod_that_is_out_of_sight() {
+    let mut world = running(spec());
+    world.fail_pod("bert-workers-0", 1);
+    let dies_before = world.calls() + 2;
+    let mut dead = false;
+    world.settle_with(&mut |call| {
+        let dies = call == dies_before && !dead;
+        dead |= dies;
+        (!dies).then_some(Fate::Served)
+    });
+    assert!(dead);
+    if world.server().all(TargetKind::Pod).contains_key("bert-workers-1") {
+        take_label(&mut world, "bert-workers-1");
+    }
+    // What must not be side by side is watched by the rules of every step.
+    world.pass(Duration::from_secs(5));
+    world.release();
+    world.pass(Duration::from_mins(1));
+    world.release();
+    world.pass(Duration::from_mins(1));
+    world.run_all();
+    world.settle();
+    assert_eq!(world.state(NAME), Some(State::Running));
+    assert_eq!(status(&world).attempts.len(), 2);
+}
+
+/// The worker that missed its evicted peer failed, was seen first, and its failure was counted.
+#[test]
+fn who_fails_because_a_peer_was_taken_is_not_to_blame() {
+    let mut world = running(spec());
+    world.fail_pod("bert-workers-0", 1);
+    world.evict("bert-workers-1");
+    world.settle();
+    let status = status(&world);
+    assert_eq!(status.attempts[0].cause, Some(Cause::Disruption));
+    assert_eq!(status.restarts.unwrap().application, 0);
+}
+
+/// A worker that waits to be replaced counted as one that runs: the job was Running with nobody in it.
+#[test]
+fn a_job_without_its_only_worker_is_not_running() {
+    let mut world = submitted(TrainingJobSpec { num_workers: Some(1), ..one_by_one() });
+    world.fail_pod("bert-workers-0", 1);
+    world.settle();
+    assert_ne!(world.state(NAME), Some(State::Running));
+    world.pass(Duration::from_mins(1));
+    world.run_all();
+    world.settle();
+    assert_eq!(world.state(NAME), Some(State::Running));
+}
+
+/// The status that was written then had no state at all.
+#[test]
+fn a_worker_fails_and_somebody_takes_the_status_away() {
+    let mut world = submitted(one_by_one());
+    world.fail_pod("bert-workers-0", 2);
+    world.remove_status(NAME);
+    world.settle();
+    assert!(world.state(NAME).is_some());
+}
+
+/// A worker that a quota refuses was asked for again at once, and again, as fast as the API server answered.
+#[test]
+fn a_single_worker_that_a_quota_refuses_is_not_asked_for_in_a_loop() {
+    let mut world = running(one_by_one());
+    world.set_quota(Some(1));
+    world.fail_pod("bert-workers-1", 1);
+    let before = world.calls();
+    world.pass(Duration::from_mins(2));
+    assert!(world.calls() - before < 60, "{} calls", world.calls() - before);
+    world.set_quota(None);
+    world.pass(Duration::from_mins(1));
+    world.run_all();
+    world.settle();
+    assert_eq!(world.pod_names().len(), 2);
+}
+
+/// Nobody replaced a worker that failed before all pods had been there, and the evaluator waited for it for ever.
+#[test]
+fn a_worker_that_fails_before_the_evaluator_is_made_is_replaced() {
+    let mut world = submitted(with_evaluator(one_by_one()));
+    world.fail_pod("bert-workers-0", 1);
+    for _ in 0..3 {
+        world.pass(Duration::from_secs(30));
+        world.release();
+        world.run_all();
+    }
+    world.settle();
+    assert_eq!(world.state(NAME), Some(State::Running));
+}
+
+/// The evaluator waited for a worker to start whose failure is ignored.
+#[test]
+fn a_worker_whose_failure_is_ignored_is_not_waited_for() {
+    let policy = json!({"rules": [{"exitCodes": [2], "action": "Ignore"}]});
+    let policy = serde_json::from_value(policy).ok();
+    let mut world = submitted(with_evaluator(TrainingJobSpec { failure_policy: policy, ..spec() }));
+    world.fail_pod("bert-workers-0", 2);
+    world.run("bert-workers-1");
+    world.settle();
+    assert!(world.pod_names().contains(&"bert-eval-0".to_owned()));
+}
+
+/// A stall was waited for that had come long ago, and never acted upon: the operator looked at the job a thousand times a second.
+#[test]
+fn silence_ends_the_attempt_of_a_job_whose_workers_are_replaced_alone() {
+    let mut world = running(TrainingJobSpec { stall_timeout_seconds: Some(60), ..one_by_one() });
+    world.progress(NAME);
+    world.pass(Duration::from_mins(3));
+    assert_eq!(status(&world).attempts[0].cause, Some(Cause::Stalled));
+}
+
+/// The leader was done, the others were not, and its silence was taken for a stall.
+#[test]
+fn a_leader_that_is_done_has_not_stalled() {
+    let mut world = running(TrainingJobSpec { stall_timeout_seconds: Some(60), ..spec() });
+    world.progress(NAME);
+    world.settle();
+    world.succeed("bert-workers-0");
+    world.pass(Duration::from_mins(3));
+    assert_eq!((world.state(NAME), status(&world).attempts.len()), (Some(State::Running), 1));
+}
+
+/// Of a job whose workers are replaced alone, nobody heard the agent that held the leader.
+#[test]
+fn a_leader_that_its_agent_holds_is_told_to_go_on_from_what_is_there() {
+    let kept = || TrainingJobSpec { checkpoint_dir: Some("/checkpoints".into()), ..one_by_one() };
+    let mut world = running(kept());
+    world.save(NAME);
+    world.settle();
+    world.delete_job(NAME);
+    world.settle();
+    world.release();
+    world.pass(Duration::from_secs(5));
+    assert!(!world.exists(NAME));
+    world.submit(NAME, kept());
+    for _ in 0..3 {
+        world.pass(Duration::from_secs(5));
+        world.release();
+        world.run_all();
+    }
+    world.settle();
+    let attempt = status(&world).attempts.pop().unwrap();
+    assert_eq!(attempt.resumed_from.unwrap().path, "/checkpoints/step-10");
+    assert_eq!(world.state(NAME), Some(State::Running));
+}
