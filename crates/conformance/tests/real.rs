@@ -5,7 +5,13 @@ use trainyard_conformance::Target;
 fn main() {
     let start = || async {
         let cluster = trainyard_testcluster::shared().await;
-        match cluster.client().await {
+        let mut config = match cluster.config().await {
+            Ok(config) => config,
+            Err(error) => panic!("no configuration: {error}"),
+        };
+        // Every answer is to be seen, also one that says "later".
+        config.default_retry = false;
+        match kube::Client::try_from(config) {
             Ok(client) => Target::new(client),
             Err(error) => panic!("no client: {error}"),
         }
