@@ -2,6 +2,7 @@
 
 mod agent;
 mod crds;
+mod heap;
 mod local;
 mod logging;
 mod manifest;

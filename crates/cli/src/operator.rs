@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use trainyard_operator::{Config, Operator};
 use trainyard_plan::Settings;
 
-use crate::logging;
+use crate::{heap, logging};
 
 /// Watch TrainingJobs and run them.
 ///
@@ -229,6 +229,7 @@ fn config(options: Options) -> Config {
             deletion_patience: SignedDuration::from_secs_f64(options.deletion_patience_seconds),
             ..Settings::default()
         },
+        at_rest: heap::give_back,
         namespace: options.namespace,
         own_namespace: options.operator_namespace,
         workers: options.workers,

@@ -203,6 +203,11 @@ impl<T: Named> Shelf<T> {
         removed
     }
 
+    /// The newest version that the watch has delivered.
+    pub(crate) fn newest(&self) -> u64 {
+        self.newest
+    }
+
     /// The watch starts over: what it does not mention until `end_pass` is gone.
     pub(crate) fn begin_pass(&mut self) {
         self.pass += 1;

@@ -21,6 +21,8 @@ pub struct Config {
     pub http: Vec<SocketAddr>,
     /// Name of this process in events.
     pub instance: String,
+    /// Called when a rush is over and nothing is left to do for the moment.
+    pub at_rest: fn(),
 }
 
 impl Default for Config {
@@ -33,6 +35,7 @@ impl Default for Config {
             max_in_flight: 16,
             http: Vec::new(),
             instance: "trainyard".to_owned(),
+            at_rest: || {},
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::look::Eyes;
 use crate::memory::{Echo, LostPod};
 use crate::moment::Moment;
 use crate::port::{Port, Refusal};
-use crate::views::controller;
+use crate::views::{attempt, controller};
 
 /// When to ask again after a passing fault.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -34,6 +34,16 @@ impl Core {
             memory.lost.push(pod);
         }
     }
+}
+
+/// Which pods are to be gone before the next attempt begins.
+struct Before<'a> {
+    /// The uid of their job.
+    job: &'a str,
+    /// The last attempt, which has ended.
+    attempt: i32,
+    /// The version of what was seen last.
+    seen: u64,
 }
 
 /// What is left of a pod that is no longer seen.
@@ -79,8 +89,17 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
     /// Makes sure that these pods of an attempt that has ended are gone: not only out of sight. One that has lost its label gets it back
     /// and is then removed like any other; one that the watch never told of is removed here. Says when to ask again, if one is left.
     pub(crate) async fn make_way(&self, key: &JobKey, job: &TrainingJob, pods: &[String]) -> Option<Instant> {
-        let uid = job.metadata.uid.as_deref().unwrap_or_default();
-        let left = join_all(pods.iter().map(|name| self.remove_unseen(key, uid, name))).await;
+        let before = Before {
+            job: job.metadata.uid.as_deref().unwrap_or_default(),
+            attempt: job
+                .status
+                .as_ref()
+                .and_then(|status| status.attempts.last())
+                .map_or(0, |last| last.number),
+            // All of them were made before what was seen last.
+            seen: self.core().cache.pods.newest(),
+        };
+        let left = join_all(pods.iter().map(|name| self.remove_unseen(key, &before, name))).await;
         let now = (self.clock)().instant;
         let mut core = self.core();
         let memory = core.remember(key);
@@ -102,15 +121,19 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
         again
     }
 
-    async fn remove_unseen(&self, key: &JobKey, job: &str, name: &str) -> Result<Left, Refusal> {
-        let reference = key.reference(job.to_owned());
-        let metadata = match self.port.metadata(&reference, TargetKind::Pod, name).await {
+    async fn remove_unseen(&self, key: &JobKey, before: &Before<'_>, name: &str) -> Result<Left, Refusal> {
+        let reference = key.reference(before.job.to_owned());
+        let metadata = match self.port.metadata(&reference, TargetKind::Pod, name, Some(before.seen)).await {
             Ok(metadata) => metadata,
             Err(Refusal::NotFound) => return Ok(Left::Nothing),
             Err(refusal) => return Err(refusal),
         };
-        if controller(&metadata).as_deref() != Some(job) {
+        if controller(&metadata).as_deref() != Some(before.job) {
             return Ok(Left::Nothing);
+        }
+        if attempt(&metadata).is_some_and(|attempt| attempt > before.attempt) {
+            // Somebody else has begun already: the watch will tell.
+            return Ok(Left::Going);
         }
         if !is_labelled(&metadata, &key.name) {
             tracing::warn!(job = %key, pod = %name, "its label was removed; putting it back");
@@ -135,7 +158,7 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
     /// Nothing, if the pod is gone; else what will be seen of it again. One that is going is there until it has gone.
     async fn ask_for(&self, key: &JobKey, pod: &LostPod) -> Result<Option<Echo>, Refusal> {
         let reference = key.reference(pod.job.clone());
-        let metadata = match self.port.metadata(&reference, TargetKind::Pod, &pod.name).await {
+        let metadata = match self.port.metadata(&reference, TargetKind::Pod, &pod.name, None).await {
             Ok(metadata) => metadata,
             Err(Refusal::NotFound) => return Ok(None),
             Err(refusal) => return Err(refusal),

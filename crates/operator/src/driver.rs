@@ -28,6 +28,9 @@ use crate::{http, watch};
 /// How long work that is under way may take to end after the operator was told to stop.
 const LAST_WORK: Duration = Duration::from_secs(4);
 
+/// So long nothing happens before the operator is at rest.
+const REST_AFTER: Duration = Duration::from_secs(1);
+
 /// How long an event waits, so that it is not in the way of the work it tells of.
 const EVENT_DELAY: Duration = Duration::from_millis(100);
 
@@ -124,7 +127,7 @@ async fn serve(shared: &Arc<Shared>, slots: &Arc<Semaphore>) {
     shared.readiness.all_listed().await;
     tracing::info!(controller = "trainingjob", "worker count" = shared.config.workers, "Starting workers");
     while let Ok(slot) = slots.clone().acquire_owned().await {
-        let Some((key, turn)) = shared.queue.next().await else { return };
+        let Some((key, turn)) = shared.next().await else { return };
         let shared = shared.clone();
         tokio::spawn(async move {
             let busy = Busy { shared, key, _slot: slot };
@@ -155,6 +158,15 @@ impl Drop for Busy {
 }
 
 impl Shared {
+    /// The next job. When nothing comes for a while after something did, it is time for a rest.
+    async fn next(&self) -> Option<(JobKey, Turn)> {
+        if let Ok(next) = tokio::time::timeout(REST_AFTER, self.queue.next()).await {
+            return next;
+        }
+        (self.config.at_rest)();
+        self.queue.next().await
+    }
+
     /// One look at a job, and what is to happen next. Says whether there was anything to do.
     async fn look_at(self: &Arc<Self>, key: &JobKey, turn: Turn) -> bool {
         let eyes = Eyes {

@@ -260,7 +260,7 @@ impl<P: Port> Run<'_, P> {
     /// Something with our name exists, although the cache does not know it. If it is ours, somebody took its labels.
     async fn in_the_way(&self, kind: TargetKind, name: &str) -> Done {
         let what = format!("{} {name}", kind.as_str());
-        let metadata = match self.port.metadata(&self.reference, kind, name).await {
+        let metadata = match self.port.metadata(&self.reference, kind, name, None).await {
             Ok(metadata) => metadata,
             // Gone again: the next plan creates it.
             Err(Refusal::NotFound) => return Done::Stopped(Refusal::Conflict, what),

@@ -122,12 +122,14 @@ pub trait Port: Send + Sync {
     /// Removes the budget of that name, if it is this job's.
     fn remove_budget(&self, job: &JobRef, name: &str) -> impl Future<Output = Result<(), Refusal>> + Send;
     fn record_event(&self, event: &NewEvent) -> impl Future<Output = Result<(), Refusal>> + Send;
-    /// Metadata of an object that stands in our way.
+    /// Metadata of an object that stands in our way. With a version, as it was then or later, which costs the API server less than
+    /// the newest there is.
     fn metadata(
         &self,
         job: &JobRef,
         kind: TargetKind,
         name: &str,
+        at: Option<u64>,
     ) -> impl Future<Output = Result<ObjectMeta, Refusal>> + Send;
     /// What a pod that hangs says about where, if it can be asked. Its program may end because of it.
     fn stacks(&self, job: &JobRef, pod: &Target) -> impl Future<Output = Option<String>> + Send;
@@ -360,8 +362,15 @@ impl Port for KubePort {
         self.send("event", request).await.map(drop)
     }
 
-    async fn metadata(&self, job: &JobRef, kind: TargetKind, name: &str) -> Result<ObjectMeta, Refusal> {
-        let request = Request::new(url(kind, &job.namespace)).get_metadata(name, &GetParams::default());
+    async fn metadata(
+        &self,
+        job: &JobRef,
+        kind: TargetKind,
+        name: &str,
+        at: Option<u64>,
+    ) -> Result<ObjectMeta, Refusal> {
+        let params = GetParams { resource_version: at.map(|version| version.to_string()) };
+        let request = Request::new(url(kind, &job.namespace)).get_metadata(name, &params);
         metadata_of(&self.send("get", request).await?)
     }
 

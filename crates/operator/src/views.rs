@@ -151,11 +151,10 @@ impl Viewed for SlimPod {
         let exit = self.exit();
         let waiting = self.waiting();
         let disruption = self.disruption();
-        let label = |name: &str| self.metadata.labels.as_ref().and_then(|labels| labels.get(name));
         let notes = self.metadata.annotations.as_ref();
         let note = |name: &str| notes.and_then(|notes| notes.get(name)).map(|note| note.as_str().into());
         PodView {
-            attempt: label(names::ATTEMPT_LABEL).and_then(|attempt| attempt.parse().ok()),
+            attempt: attempt(&self.metadata),
             inputs: note(names::INPUTS_ANNOTATION),
             shape: note(names::SHAPE_ANNOTATION),
             owner: controller(&self.metadata).map(Into::into),
@@ -308,6 +307,11 @@ fn object_view(metadata: ObjectMeta, fingerprint: u64) -> ObjectView {
 pub(crate) fn controller(metadata: &ObjectMeta) -> Option<String> {
     let owners = metadata.owner_references.iter().flatten();
     owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).next()
+}
+
+/// The attempt that a pod belongs to; none when the label is missing or not a number.
+pub(crate) fn attempt(metadata: &ObjectMeta) -> Option<i32> {
+    metadata.labels.as_ref()?.get(names::ATTEMPT_LABEL)?.parse().ok()
 }
 
 /// Resource versions are comparable numbers (Kubernetes 1.35 says so officially; etcd's always were).

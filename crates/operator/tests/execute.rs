@@ -79,7 +79,13 @@ impl Port for Script {
     async fn record_event(&self, event: &NewEvent) -> Result<(), Refusal> {
         self.call(format!("event {}", event.reason)).map(drop)
     }
-    async fn metadata(&self, _: &JobRef, kind: TargetKind, name: &str) -> Result<ObjectMeta, Refusal> {
+    async fn metadata(
+        &self,
+        _: &JobRef,
+        kind: TargetKind,
+        name: &str,
+        _: Option<u64>,
+    ) -> Result<ObjectMeta, Refusal> {
         self.call(format!("metadata {} {name}", kind.as_str())).map(|_| self.found.clone())
     }
     async fn node(&self, name: &str) -> Result<Option<NodeState>, Refusal> {

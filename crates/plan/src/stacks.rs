@@ -126,7 +126,9 @@ Thread 52 (idle): \"Thread-1\"
 
     #[test]
     fn a_text_without_a_stack_says_nothing() {
-        for text in ["", "Thread 1", "File \"x\", line 3", "  f (a:b)\n g (:)", "Current thread \u{fffd}:\n  ("] {
+        for text in
+            ["", "Thread 1", "File \"x\", line 3", "  f (a:b)\n g (:)", "Current thread \u{fffd}:\n  ("]
+        {
             assert_eq!(summary([("worker 0".to_owned(), text)]), None, "{text}");
         }
     }

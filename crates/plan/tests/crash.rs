@@ -24,12 +24,8 @@ fn stories() -> Vec<Story> {
     let fail: Happening = |cluster| cluster.fail("workers-1", 1);
     let wait: Happening = |cluster| cluster.pass(60);
     let gone: Happening = Cluster::release;
-    let story = |name, happenings, end| Story {
-        name,
-        job: || job("bert").workers(3).checkpoints(),
-        happenings,
-        end,
-    };
+    let story =
+        |name, happenings, end| Story { name, job: || job("bert").workers(3).checkpoints(), happenings, end };
     vec![
         story("complete", vec![run, succeed], Some(State::Completed)),
         story("fail, restart, complete", vec![run, fail, wait, run, succeed], Some(State::Completed)),

@@ -244,7 +244,13 @@ impl Port for SimPort {
         self.call(|| format!("get node {name}"), |server, _| Ok(Some(server.node(name)))).await
     }
 
-    async fn metadata(&self, _: &JobRef, kind: TargetKind, name: &str) -> Result<ObjectMeta, Refusal> {
+    async fn metadata(
+        &self,
+        _: &JobRef,
+        kind: TargetKind,
+        name: &str,
+        _: Option<u64>,
+    ) -> Result<ObjectMeta, Refusal> {
         let what = || format!("get {} {name}", kind.as_str());
         self.call(what, |server, _| server.metadata(kind, name)).await
     }

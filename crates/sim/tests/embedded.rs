@@ -109,7 +109,7 @@ impl Twin {
         Some(match deed {
             Deed::Create(object, uid, answer) => {
                 let here = self.port.create(&any, &self.object(object)).await;
-                if let Ok(metadata) = self.port.metadata(&any, object.kind(), object.name()).await {
+                if let Ok(metadata) = self.port.metadata(&any, object.kind(), object.name(), None).await {
                     self.uids.insert(uid.clone(), metadata.uid.unwrap_or_default());
                 }
                 (kind(answer), kind(&here))

@@ -83,7 +83,11 @@ where
     let upgraded = hyper::upgrade::on(&mut response);
     let (mut parts, body) = response.into_parts();
     parts.extensions.insert(upgraded);
-    let body = if parts.status == StatusCode::SWITCHING_PROTOCOLS { Bytes::new() } else { body.collect().await?.to_bytes() };
+    let body = if parts.status == StatusCode::SWITCHING_PROTOCOLS {
+        Bytes::new()
+    } else {
+        body.collect().await?.to_bytes()
+    };
     Ok(Response::from_parts(parts, Body::whole(body)))
 }
 

@@ -75,7 +75,9 @@ if os.environ["TRAINYARD_ATTEMPT"] == "1":
     assert_eq!(ended.code, Some(0), "{ended}");
     assert!(ended.stdout.contains("no progress was seen for 2 s"), "{ended}");
     assert!(
-        ended.stdout.contains("It hung: Worker 0 in <module> (<string>:10); Worker 1 in wait_for_data (<string>:5)"),
+        ended
+            .stdout
+            .contains("It hung: Worker 0 in <module> (<string>:10); Worker 1 in wait_for_data (<string>:5)"),
         "{ended}"
     );
 }
