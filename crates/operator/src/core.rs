@@ -85,7 +85,7 @@ impl Core {
             claims: cache.claims.of(key).cloned().collect(),
             vanished: memory.vanished.clone(),
             obstacles: memory.obstacles.clone(),
-            progress: memory.progress.as_deref().cloned(),
+            progress: memory.progress_at(now),
             agent: memory.report.as_deref().cloned(),
             tails: memory.tails.clone(),
             stacks: memory.stacks.as_deref().cloned(),

@@ -2,6 +2,8 @@
 //!
 //! The driver hears it from logs; whoever drives the core by hand says it here.
 
+use std::time::Instant;
+
 use trainyard_plan::{AgentView, Tail};
 use trainyard_progress::Progress;
 
@@ -10,8 +12,10 @@ use crate::core::Core;
 
 impl Core {
     /// How far the program of a job says it is; nothing, as long as a new one has not said anything.
-    pub fn hear_progress(&mut self, key: &JobKey, progress: Option<Progress>) {
-        self.remember(key).progress = progress.map(Box::new);
+    pub fn hear_progress(&mut self, key: &JobKey, progress: Option<Progress>, at: Instant) {
+        let memory = self.remember(key);
+        memory.heard = progress.is_some().then_some(at);
+        memory.progress = progress.map(Box::new);
     }
 
     /// What the agent of a job says about its checkpoints.

@@ -3,18 +3,22 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use trainyard_api::TrainingJobStatus;
 use trainyard_plan::{AgentView, Obstacle, Stacks, Tail, TargetKind, Vanished};
 use trainyard_progress::Progress;
 
 use crate::cache::{Cache, JobKey};
+use crate::moment::Moment;
 use crate::nodes::KnownNode;
 use crate::progress::Following;
 
 /// How long the echo of our own write may take before a plan is made without it. Only a watch that lost an
 /// object which was created and deleted while it was down makes us wait this long.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Clocks that differ by more than this were set; by less, they only run differently.
+const CLOCK_SET: SignedDuration = SignedDuration::from_secs(2);
 
 /// A write of ours that the cache must have seen before the next plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +57,8 @@ pub(crate) struct Memory {
     /// The log that is followed for progress, and what it said.
     pub(crate) following: Option<Box<Following>>,
     pub(crate) progress: Option<Box<Progress>>,
+    /// When that was, by the clock that nobody sets.
+    pub(crate) heard: Option<Instant>,
     /// The agent's log that is followed, and what it said last.
     pub(crate) agent: Option<Box<Following>>,
     pub(crate) report: Option<Box<AgentView>>,
@@ -92,6 +98,20 @@ impl Memory {
     /// Whether we have asked for the deletion of this object ourselves.
     pub(crate) fn has_deleted(&self, object: &str) -> bool {
         self.echoes.iter().any(|echo| matches!(echo, Echo::Leaving { uid, .. } if uid == object))
+    }
+
+    /// What the program said, and when, in the time of the wall clock as it is now: somebody may have set it since.
+    pub(crate) fn progress_at(&self, now: Moment) -> Option<Progress> {
+        let mut progress = self.progress.as_deref().cloned()?;
+        let ago = self.heard.map(|heard| now.instant.duration_since(heard));
+        let ago = ago.and_then(|ago| SignedDuration::try_from(ago).ok());
+        let heard = ago.and_then(|ago| now.wall.checked_sub(ago).ok());
+        if let (Some(updated), Some(heard)) = (progress.updated, heard)
+            && updated.duration_since(heard).abs() > CLOCK_SET
+        {
+            progress.updated = Some(heard);
+        }
+        Some(progress)
     }
 
     /// Once all pods of an attempt have been seen, the status knows which are missing.

@@ -230,6 +230,7 @@ impl Shared {
                         return News::None;
                     }
                     memory.progress.get_or_insert_default().take(reading, Timestamp::now());
+                    memory.heard = Some(Instant::now());
                     News::Some
                 })
             }

@@ -77,7 +77,13 @@ impl Queue {
     }
 
     pub(crate) fn done(&self, key: &JobKey) {
-        self.lock().turns.done(key);
+        let mut state = self.lock();
+        state.turns.done(key);
+        // What came while the API server was awaited could not be answered earlier.
+        if let Some(since) = state.since.get_mut(key) {
+            *since = Instant::now();
+        }
+        drop(state);
         self.news.notify_one();
     }
 

@@ -450,3 +450,17 @@ fn a_pod_whose_sidecar_lingers_is_done_and_goes_with_the_rest() {
     assert_eq!(bert.state(), State::Completed);
     assert_eq!(bert.pods(), ["workers-1"], "what still runs is removed, what has ended stays");
 }
+
+#[test]
+fn a_clock_that_is_set_back_does_not_make_the_delay_longer_than_any_is() {
+    let mut bert = job("bert").workers(1).submitted().prompt();
+    bert.settle();
+    bert.run_all();
+    bert.settle();
+    bert.fail("workers-0", 1);
+    bert.settle();
+    assert!(bert.status().backoff_until.is_some());
+    bert.now -= SignedDuration::from_hours(5);
+    bert.settle();
+    assert_eq!((bert.attempts().len(), bert.status().backoff_until.clone()), (2, None), "{}", bert.message());
+}

@@ -74,8 +74,6 @@ pub(crate) struct Checker {
     ended: BTreeMap<String, (State, Option<Time>)>,
     /// When the program of a pod last told of progress.
     pub(crate) said: BTreeMap<String, Timestamp>,
-    /// The clock of the operators was set: what they believe about times cannot be held against them.
-    pub(crate) jumped: bool,
     /// The checkpoints that agents told of, by job.
     reported: BTreeMap<String, BTreeSet<String>>,
     /// Pods whose failure was written down, for jobs whose workers are restarted one by one.
@@ -377,7 +375,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Only who was silent for so long as the job allows has stalled. Not more can be said when the clock was set.
+    /// Only who was silent for so long as the job allows has stalled, whatever the clock was set to meanwhile.
     fn stalled(
         &self,
         now: Timestamp,
@@ -391,7 +389,7 @@ impl Checker {
         };
         let is_news =
             old.attempts.last().is_some_and(|before| before.number == last.number && before.is_open());
-        if !is_news || self.jumped {
+        if !is_news {
             return Ok(());
         }
         let leader = Roles::of(job).leader();

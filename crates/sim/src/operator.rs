@@ -166,7 +166,7 @@ impl Operator {
     }
 
     /// A pod says something. Whoever follows its log hears it.
-    pub(crate) fn hear(&mut self, job: &JobKey, pod: &str, now: Timestamp) {
+    pub(crate) fn hear(&mut self, job: &JobKey, pod: &str, now: Moment) {
         let (program, agent) = {
             let ears = lock(&self.ears);
             let follows = |who: &BTreeMap<JobKey, String>| who.get(job).is_some_and(|uid| uid == pod);
@@ -175,7 +175,7 @@ impl Operator {
         let server = lock(&self.port.server);
         let mut core = lock(&self.core);
         if let Some(said) = server.said.get(pod).filter(|_| program) {
-            core.hear_progress(job, Some(at(said, now)));
+            core.hear_progress(job, Some(at(said, now.wall)), now.instant);
         }
         if let Some(report) = server.reports.get(pod).filter(|_| agent) {
             core.hear_agent(job, AgentView { pod: pod.to_owned(), report: report.clone() });
@@ -244,7 +244,7 @@ fn listen(
         if said.is_some() {
             ears.news.push(key.clone());
         }
-        core.hear_progress(key, said);
+        core.hear_progress(key, said, now.instant);
     }
     if let Some(pod) = leader.filter(|pod| pod.agent_started)
         && ears.agents.get(key) != Some(&pod.uid)

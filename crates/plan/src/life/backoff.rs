@@ -18,6 +18,11 @@ pub(super) fn delay(settings: &Settings, uid: &str, restart: i32) -> SignedDurat
     SignedDuration::from_millis(i64::try_from(millis).unwrap_or(i64::MAX))
 }
 
+/// No delay is longer: the longest one, with its jitter.
+pub(super) fn longest(settings: &Settings) -> SignedDuration {
+    settings.backoff_max.saturating_add(settings.backoff_max / 10)
+}
+
 /// The moment when the next attempt may start, in whole seconds, rounded up: the status keeps no more.
 pub(super) fn until(now: Timestamp, delay: SignedDuration) -> Timestamp {
     if delay.is_zero() {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use trainyard_api::{Attempt, Cause, RestartScope, RoleOrder, State, TrainingJob, condition, names};
 
 use super::judge::{Case, Gang, Verdict, is_copying};
-use super::{budget, ending, invalid, report, single};
+use super::{backoff, budget, ending, invalid, report, single};
 use crate::build;
 use crate::draft::{Draft, later};
 use crate::inputs;
@@ -351,8 +351,11 @@ fn furnish(draft: &mut Draft<'_>, world: &World<'_>) {
 
 /// Whether pods may be created now: no backoff, nobody else's pods or dying objects under our names.
 fn may_start(draft: &mut Draft<'_>, world: &World<'_>) -> bool {
+    // Further away than any delay: somebody has set the clock back since.
+    let longest = backoff::until(draft.now, backoff::longest(draft.settings));
     if let Some(until) = draft.status.backoff_until.clone()
         && draft.now < until.0
+        && until.0 <= longest
     {
         draft.wake(until.0);
         return false;
