@@ -4,7 +4,9 @@ mod support;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use support::{Cluster, Job, job};
-use trainyard_api::{AgentReport, CleanPodPolicy, FailurePolicy, RestartScope, State};
+use trainyard_api::{
+    AgentReport, CleanPodPolicy, FailureAction, FailurePolicy, FailureRule, RestartScope, State,
+};
 
 fn one_by_one(job: Job) -> Job {
     let policy = FailurePolicy { restart_scope: Some(RestartScope::Worker), ..Default::default() };
@@ -137,6 +139,22 @@ fn workers_that_are_done_need_not_stay() {
     bert.succeed("workers-1");
     bert.settle();
     assert_eq!(kept(&bert), Some(0));
+}
+
+#[test]
+fn whose_failure_is_ignored_need_not_stay() {
+    let mut bert = running(one_by_one(job("bert").workers(4)).with(|spec| {
+        let rule = FailureRule {
+            exit_codes: Some(vec![42]),
+            reasons: None,
+            log_pattern: None,
+            action: FailureAction::Ignore,
+        };
+        spec.failure_policy.as_mut().unwrap().rules = Some(vec![rule]);
+    }));
+    bert.fail("workers-3", 42);
+    bert.settle();
+    assert_eq!((bert.state(), kept(&bert)), (State::Running, Some(2)), "one of the three may go");
 }
 
 #[test]

@@ -460,6 +460,43 @@ fn whoever_fails_alone_is_replaced_alone() {
 }
 
 #[test]
+fn a_loss_does_not_shorten_the_delay_of_another_worker() {
+    let mut bert = running(alone(job("bert").workers(3)));
+    bert.fail("workers-1", 1);
+    bert.settle();
+    let until = bert.status().backoff_until.clone().unwrap();
+    bert.pass(2);
+    bert.evict("workers-2", "Evicted: the node was low on memory");
+    bert.settle();
+    assert_eq!(bert.restarts(), (1, 1, 0, 0));
+    assert_eq!(bert.status().backoff_until.as_ref(), Some(&until), "as it was");
+    assert_eq!((bert.wake_at(), bert.pods()), (Some(until.0), vec!["workers-0".to_owned()]));
+    // A longer one takes the place of a shorter one.
+    bert.fail("workers-0", 1);
+    bert.settle();
+    assert!(bert.status().backoff_until.as_ref().unwrap().0 > until.0);
+    bert.sleep();
+    assert_eq!(bert.pods().len(), 3);
+}
+
+#[test]
+fn every_loss_of_one_worker_is_written_down_and_told() {
+    let mut bert = running(alone(job("bert").workers(2)));
+    for failure in 1..=3 {
+        bert.fail("workers-1", 1);
+        bert.settle();
+        assert_eq!((bert.restarts().0, bert.count("WorkerFailed")), (failure, failure.try_into().unwrap()));
+        bert.sleep();
+        bert.run_all();
+        bert.settle();
+    }
+    bert.remove_pod("workers-1");
+    bert.settle();
+    assert_eq!(bert.restarts(), (3, 1, 0, 0), "it ran after the failure that was written down");
+    assert_eq!(bert.status().worker_statuses[1].restart_count, 4);
+}
+
+#[test]
 fn a_lone_failure_is_counted_once_wherever_the_operator_dies() {
     for writes in 1..20 {
         let mut bert = running(alone(job("bert").workers(2)));

@@ -8,7 +8,7 @@
 //! than never.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use trainyard_api::{DisruptionBudget, Phase, RestartScope, condition, names};
+use trainyard_api::{DisruptionBudget, Phase, RestartScope, WorkerStatus, condition, names};
 
 use super::judge::Gang;
 use super::running;
@@ -18,7 +18,7 @@ use crate::plan::Step;
 use crate::snapshot::{Obstacle, ObstacleKind};
 
 /// Makes the budget what it should be while the job is to run.
-pub(super) fn keep(draft: &mut Draft<'_>, gang: &Gang<'_>) {
+pub(super) fn keep(draft: &mut Draft<'_>, gang: &Gang<'_>, ignored: &[&str]) {
     let job = &*draft.snapshot.job;
     let is_alone = draft.status.worker_statuses.len() < 2;
     let one_by_one = job.spec.restart_scope() == RestartScope::Worker && !is_alone;
@@ -39,7 +39,11 @@ pub(super) fn keep(draft: &mut Draft<'_>, gang: &Gang<'_>) {
         if let Some(until) = until {
             draft.wake(until);
         }
-        let left = draft.status.worker_statuses.iter().filter(|worker| worker.phase != Phase::Succeeded);
+        // Whose failure does not matter is as good as done: nobody waits until it is healthy.
+        let is_left = |worker: &&WorkerStatus| {
+            worker.phase != Phase::Succeeded && !ignored.contains(&worker.pod_name.as_str())
+        };
+        let left = draft.status.worker_statuses.iter().filter(is_left);
         let left = i32::try_from(left.count()).unwrap_or(i32::MAX);
         let wanted = match (until, one_by_one) {
             (Some(_), _) => left,

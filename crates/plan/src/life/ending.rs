@@ -175,7 +175,8 @@ fn delay(draft: &Draft<'_>, cause: Cause) -> jiff::SignedDuration {
 }
 
 pub(super) fn announce_failure(draft: &mut Draft<'_>, number: i32, pod: Option<&PodView>, message: &str) {
-    let pod = pod.map_or("", |pod| pod.name.as_str());
+    // A worker that is replaced alone can fail more than once in one attempt: each pod is told of.
+    let pod = pod.map_or_else(String::new, |pod| format!("{}/{}", pod.name, pod.uid));
     draft.warning("WorkerFailed", message, format!("{number}/{pod}"));
 }
 

@@ -40,8 +40,11 @@ pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>)
         let single =
             alone.then(|| draft.status.worker_statuses.iter().find(|worker| worker.pod_name == name));
         let single = single.flatten();
+        // Once another pod has started in its place, the loss of that one is a new loss.
+        let runs_again = |failed: &str| pod.is_some_and(|pod| pod.has_started() && pod.uid != failed);
+        let failed_uid = single.and_then(|worker| worker.failed_uid.clone());
         let worker = kept.cloned().unwrap_or_else(|| WorkerStatus {
-            failed_uid: single.and_then(|worker| worker.failed_uid.clone()),
+            failed_uid: failed_uid.filter(|failed| !runs_again(failed)),
             worker_id: i32::try_from(member.index).unwrap_or(i32::MAX),
             role: member.role.name.to_owned(),
             node_name: pod.and_then(|pod| pod.node.clone()),

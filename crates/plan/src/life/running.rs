@@ -81,7 +81,7 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
         draft.condition(condition::RESOURCES_CREATED, true, "WorkersCreated", message);
     }
     describe(draft, &world, &gang, older.len());
-    budget::keep(draft, &gang);
+    budget::keep(draft, &gang, &ignored);
 }
 
 /// The number of the attempt that runs or comes next. Pods know it, too: a status that somebody removed is found again.

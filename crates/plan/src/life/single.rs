@@ -128,7 +128,15 @@ fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, l
         &message,
         format!("{number}/{name}/{count}"),
     );
+    // A delay that another worker waits out is neither cut short nor forgotten.
+    let others = draft.status.backoff_until.take().filter(|until| draft.now < until.0);
+    let others =
+        others.filter(|until| until.0 <= backoff::until(draft.now, backoff::longest(draft.settings)));
     ending::hold_off(draft, delay);
+    draft.status.backoff_until = draft.status.backoff_until.take().max(others);
+    if let Some(until) = draft.status.backoff_until.clone() {
+        draft.wake(until.0);
+    }
     if draft.status.state.is_none() {
         // Somebody took the status away. Whether all run is seen at the next look.
         draft.state(State::Initializing);
