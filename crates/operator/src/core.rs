@@ -77,6 +77,7 @@ impl Core {
             return Sight::Behind(now.instant + patience);
         }
         memory.forget_vanished(job.status.as_ref());
+        memory.forget_stacks(job.status.as_ref());
         Sight::Clear(Box::new(Snapshot {
             job,
             pods: cache.pods.of(key).cloned().collect(),

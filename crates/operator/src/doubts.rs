@@ -42,8 +42,8 @@ struct Before<'a> {
     job: &'a str,
     /// The last attempt, which has ended.
     attempt: i32,
-    /// The version of what was seen last.
-    seen: u64,
+    /// The version of what was seen last, if there was anything: none of any version would do.
+    seen: Option<u64>,
 }
 
 /// What is left of a pod that is no longer seen.
@@ -97,7 +97,7 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
                 .and_then(|status| status.attempts.last())
                 .map_or(0, |last| last.number),
             // All of them were made before what was seen last.
-            seen: self.core().cache.pods.newest(),
+            seen: Some(self.core().cache.pods.newest()).filter(|version| *version > 0),
         };
         let left = join_all(pods.iter().map(|name| self.remove_unseen(key, &before, name))).await;
         let now = (self.clock)().instant;
@@ -123,10 +123,16 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
 
     async fn remove_unseen(&self, key: &JobKey, before: &Before<'_>, name: &str) -> Result<Left, Refusal> {
         let reference = key.reference(before.job.to_owned());
-        let metadata = match self.port.metadata(&reference, TargetKind::Pod, name, Some(before.seen)).await {
-            Ok(metadata) => metadata,
+        let metadata = match self.port.metadata(&reference, TargetKind::Pod, name, before.seen).await {
             Err(Refusal::NotFound) => return Ok(Left::Nothing),
-            Err(refusal) => return Err(refusal),
+            // A server that was set back does not know that version, and may never do.
+            Err(_) if before.seen.is_some() => {
+                match self.port.metadata(&reference, TargetKind::Pod, name, None).await {
+                    Err(Refusal::NotFound) => return Ok(Left::Nothing),
+                    asked => asked?,
+                }
+            }
+            asked => asked?,
         };
         if controller(&metadata).as_deref() != Some(before.job) {
             return Ok(Left::Nothing);

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use trainyard_api::TrainingJobStatus;
+use trainyard_api::{Attempt, TrainingJobStatus};
 use trainyard_plan::{AgentView, Obstacle, Stacks, Tail, TargetKind, Vanished};
 use trainyard_progress::Progress;
 
@@ -120,6 +120,17 @@ impl Memory {
         let settled =
             if last.is_open() && last.created_time.is_none() { last.number - 1 } else { last.number };
         self.vanished.retain(|pod| pod.attempt.is_some_and(|attempt| attempt > settled));
+    }
+
+    /// Once the status says where an attempt hung, or another has begun, nobody asks any more.
+    pub(crate) fn forget_stacks(&mut self, status: Option<&TrainingJobStatus>) {
+        let Some(stacks) = &self.stacks else { return };
+        let told = |attempt: &Attempt| {
+            attempt.number > stacks.attempt || (attempt.number == stacks.attempt && attempt.error.is_some())
+        };
+        if status.is_none_or(|status| status.attempts.iter().any(told)) {
+            self.stacks = None;
+        }
     }
 
     pub(crate) fn expect(&mut self, echoes: Vec<Echo>, now: Instant) {

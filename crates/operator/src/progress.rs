@@ -21,7 +21,7 @@ use trainyard_progress::{Lines, read};
 use crate::cache::{Job, JobKey};
 use crate::driver::Shared;
 
-/// How many logs are followed at the same time; each is a connection. Jobs beyond that have no progress until others end.
+/// How many logs of programs are followed at the same time; each is a connection. Jobs beyond that have no progress until others end.
 const STREAMS_MAX: usize = 512;
 /// How much of a log that was there before is read: enough to find the last word.
 const TAIL_LINES: i64 = 200;
@@ -160,7 +160,14 @@ impl Voice {
 
 async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String, voice: Voice) {
     let follower = &shared.follower;
-    let Ok(_stream) = follower.streams.clone().acquire_owned().await else { return };
+    let _stream = match voice {
+        Voice::Program => match follower.streams.clone().acquire_owned().await {
+            Ok(stream) => Some(stream),
+            Err(_) => return,
+        },
+        // An agent may hold its program back until it is heard.
+        Voice::Agent => None,
+    };
     let pods: Api<Pod> = Api::namespaced(follower.client.clone(), &key.namespace);
     let interval = shared.config.settings.status_interval;
     let interval = Duration::try_from(interval).unwrap_or_default();

@@ -6,18 +6,20 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{AttachParams, LogParams};
+use kube::api::AttachParams;
 use tokio::io::AsyncReadExt;
 use trainyard_api::names;
+
+use crate::tails::end_of_log;
 
 /// What is run in the container. An image without a shell cannot be asked.
 const SCRIPT: &str = include_str!("stacks.sh");
 /// So long a restart waits for the answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(3);
 /// As much of the log, from its end.
 const LINES: i64 = 200;
 /// As much of an answer.
-const BYTES: u64 = 64 << 10;
+const BYTES: usize = 32 << 10;
 
 /// What the program in this pod says about where it hangs.
 pub(crate) async fn ask(client: &kube::Client, namespace: &str, pod: &str) -> Option<String> {
@@ -41,16 +43,10 @@ async fn answer(pods: &Api<Pod>, pod: &str) -> Result<String, kube::Error> {
     let mut text = Vec::new();
     if let Some(stdout) = process.stdout() {
         // What was said until a connection broke is better than nothing.
-        let _ = stdout.take(BYTES).read_to_end(&mut text).await;
+        let _ = stdout.take(BYTES as u64).read_to_end(&mut text).await;
     }
     let mut text = String::from_utf8_lossy(&text).into_owned();
-    let parameters = LogParams {
-        container: Some(names::CONTAINER.to_owned()),
-        tail_lines: Some(LINES),
-        limit_bytes: i64::try_from(BYTES).ok(),
-        ..LogParams::default()
-    };
     text.push('\n');
-    text.push_str(&pods.logs(pod, &parameters).await?);
+    text.push_str(&end_of_log(pods, pod, LINES, BYTES).await?);
     Ok(text)
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::AsyncReadExt;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -17,7 +18,7 @@ use crate::driver::Shared;
 /// Of so many pods that failed first, the logs are read: the root is among them.
 const PODS_MAX: usize = 8;
 const LINES: i64 = 60;
-const BYTES: i64 = 32 << 10;
+const BYTES: usize = 32 << 10;
 /// So long a decision waits for a log. A node that is down does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -68,16 +69,10 @@ fn mute(snapshot: &Snapshot) -> Vec<&PodView> {
 
 async fn read(shared: Arc<Shared>, key: JobKey, pods: Vec<(String, String)>) {
     let api: Api<Pod> = Api::namespaced(shared.follower.client.clone(), &key.namespace);
-    let parameters = LogParams {
-        container: Some(names::CONTAINER.to_owned()),
-        tail_lines: Some(LINES),
-        limit_bytes: Some(BYTES),
-        ..LogParams::default()
-    };
     let read = |(name, pod): (String, String)| {
-        let (api, parameters) = (&api, &parameters);
+        let api = &api;
         async move {
-            let text = match tokio::time::timeout(PATIENCE, api.logs(&name, parameters)).await {
+            let text = match tokio::time::timeout(PATIENCE, end_of_log(api, &name, LINES, BYTES)).await {
                 Ok(Ok(text)) => text,
                 Ok(Err(error)) => {
                     tracing::debug!(pod = %name, "the end of its log cannot be read: {error}");
@@ -98,4 +93,29 @@ async fn read(shared: Arc<Shared>, key: JobKey, pods: Vec<(String, String)>) {
         }
     });
     shared.queue.add(key);
+}
+
+/// The last lines of the training container's log, and of those the last bytes. (The API server's own limit counts from the beginning of
+/// the lines, and would cut off the end of long ones.)
+pub(crate) async fn end_of_log(
+    pods: &Api<Pod>,
+    pod: &str,
+    lines: i64,
+    bytes: usize,
+) -> Result<String, kube::Error> {
+    let parameters = LogParams {
+        container: Some(names::CONTAINER.to_owned()),
+        tail_lines: Some(lines),
+        ..LogParams::default()
+    };
+    let mut stream = std::pin::pin!(pods.log_stream(pod, &parameters).await?);
+    let mut end: Vec<u8> = Vec::new();
+    let mut piece = vec![0; 16 << 10];
+    // What was read until a connection broke is better than nothing.
+    while let Ok(length @ 1..) = stream.read(&mut piece).await {
+        end.extend_from_slice(&piece[..length]);
+        let surplus = end.len().saturating_sub(bytes);
+        end.drain(..surplus);
+    }
+    Ok(String::from_utf8_lossy(&end).into_owned())
 }

@@ -314,7 +314,7 @@ fn left(server: &Server) -> BTreeMap<&'static str, BTreeMap<String, bool>> {
 #[tokio::test]
 async fn both_servers_give_the_same_answers() {
     let mut answers: BTreeMap<&str, usize> = BTreeMap::new();
-    for seed in 1..=60 {
+    for seed in 1..=150 {
         let world = history::tell_ordinary(seed);
         let log: Vec<Logged> = world.server().log.take().unwrap_or_default();
         let mut twin = Twin::new().await;

@@ -60,10 +60,14 @@ fn a_program_that_hangs_says_where_before_it_is_started_again() {
     let bench = Bench::new();
     let script = r#"
 exec python3 -c '
-import os, time
+import multiprocessing, os, time
 def wait_for_data():
     while True:
         time.sleep(60)
+def load():
+    time.sleep(600)
+multiprocessing.set_start_method("fork")
+multiprocessing.Process(target=load, daemon=True).start()
 print("{\"epoch\": 1, \"epochs\": 2}")
 if os.environ["TRAINYARD_ATTEMPT"] == "1" and os.environ["RANK"] == "1":
     wait_for_data()
@@ -77,7 +81,7 @@ if os.environ["TRAINYARD_ATTEMPT"] == "1":
     assert!(
         ended
             .stdout
-            .contains("It hung: Worker 0 in <module> (<string>:10); Worker 1 in wait_for_data (<string>:5)"),
+            .contains("It hung: Worker 0 in <module> (<string>:14); Worker 1 in wait_for_data (<string>:5)"),
         "{ended}"
     );
 }
