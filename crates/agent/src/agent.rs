@@ -1,6 +1,6 @@
 //! The agent itself: what it decides at the start, and what it says.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +23,6 @@ pub(crate) const LONGEST_BREAK: Duration = Duration::from_mins(1);
 
 /// One that could not be read later, after this.
 const BREAK: Duration = Duration::from_secs(15);
-
-/// How often the last checkpoint is sent before the agent gives up and ends.
-const LAST_TRIES: usize = 3;
 
 /// What the agent is told.
 #[derive(Clone, Debug)]
@@ -78,8 +75,10 @@ pub struct Agent {
     held_for: Duration,
     /// Where to read how many checkpoints to keep: that may change while the agent runs.
     keep_last_file: Option<PathBuf>,
-    /// The agent is about to end: what matters now is the newest checkpoint.
+    /// The agent is about to end: what matters now is the newest checkpoint, and what is of its own.
     is_ending: bool,
+    /// What is to be copied next, or is under way.
+    unsent: Option<String>,
 }
 
 /// The copy in a bucket, if there is one.
@@ -160,6 +159,7 @@ impl Agent {
             held_for: Duration::ZERO,
             keep_last_file: None,
             is_ending: false,
+            unsent: None,
         }
     }
 
@@ -320,21 +320,23 @@ impl Agent {
         if self.start == Start::Differs {
             return self.report(&survey);
         }
-        self.send_next(&survey, now);
+        let protected = self.protected(&survey);
+        self.send_next(&survey, &protected, now);
         let mut report = self.report(&survey);
-        add_problems(&mut report, self.keep_house(survey));
+        add_problems(&mut report, self.keep_house(survey, protected));
         report
     }
 
-    /// The last look. Waits until the copy of the newest checkpoint is complete, if there is to be one.
+    /// The last look. Waits until all that is to be kept has been copied, if there is to be a copy, or something has failed:
+    /// then [`Self::is_owing`].
     pub fn finish(&mut self, now: Moment) -> AgentReport {
         if self.start != Start::Ready || self.copy.is_none() {
             return if self.start == Start::Held { self.held.clone() } else { self.look(now) };
         }
         self.is_ending = true;
-        // What is under way may be an older one, and the newest may change once more while we send it. An agent beside a
-        // program is told to end when that has ended: nobody writes any more.
-        for _ in 0..LAST_TRIES {
+        // What is under way may be an older one. An agent beside a program is told to end when that has ended: nobody writes
+        // any more.
+        loop {
             if let Some(copy) = &mut self.copy {
                 copy.hurry();
             }
@@ -342,7 +344,9 @@ impl Agent {
             let Some(copy) = self.copy.as_mut().filter(|copy| copy.mirror.under_way().is_some()) else {
                 return report;
             };
-            copy.mirror.finish(now.elapsed);
+            if !copy.mirror.finish(now.elapsed) {
+                break;
+            }
         }
         match self.scanner.look(self.store.as_ref(), now, Writers::None) {
             Ok(survey) => self.report(&survey),
@@ -350,25 +354,34 @@ impl Agent {
         }
     }
 
+    /// Is there anything that should be in the bucket and is not, although the agent is to end?
+    pub fn is_owing(&self) -> bool {
+        self.is_ending && self.unsent.is_some()
+    }
+
     /// Sends the newest of the checkpoints to be kept that the copy does not have, unless another is under way.
-    fn send_next(&mut self, survey: &Survey, now: Moment) {
+    fn send_next(&mut self, survey: &Survey, protected: &BTreeSet<String>, now: Moment) {
         let keep = self.options.keep_last;
-        let count = match keep {
-            _ if self.is_ending => 1,
-            0 => usize::MAX,
-            keep => keep,
-        };
-        let protected = self.resumed_from_inside().map(str::to_owned);
+        let resumed_from = self.resumed_from_inside().map(str::to_owned);
         self.tend_copy(now);
         let ignored = &self.ignored;
         let Some(copy) = &mut self.copy else { return };
         copy.mirror.catch_up(now.elapsed);
+        let mut stay: Vec<&Checkpoint> =
+            survey.complete.iter().filter(|checkpoint| !is_in(ignored, checkpoint)).collect();
+        let surplus = upkeep::surplus(stay.iter().copied(), keep, protected);
+        stay.retain(|checkpoint| !surplus.iter().any(|old| old.candidate.path == checkpoint.candidate.path));
+        if self.is_ending && !stay.is_empty() {
+            // There may not be the time for all of them: `final.pt` is worth more than an old one of a row.
+            stay[1..].sort_by_key(|checkpoint| upkeep::is_one_of_many(&checkpoint.candidate.path));
+        }
+        let unsent = stay.iter().find(|checkpoint| !copy.mirror.has(checkpoint, &survey.tree));
+        self.unsent = unsent.map(|checkpoint| checkpoint.candidate.path.clone());
         if !copy.is_known {
             return;
         }
-        let is_usable = |checkpoint: &&Checkpoint| !is_in(ignored, checkpoint);
-        let newest: Vec<&Checkpoint> = survey.complete.iter().filter(is_usable).take(count).collect();
-        copy.mirror.offer(self.store.place(), (survey, keep, protected.as_deref()), &newest, now.elapsed);
+        let kept = (survey, keep, resumed_from.as_deref());
+        copy.mirror.offer(self.store.place(), kept, &stay, now.elapsed);
     }
 
     /// Has a bell rung whenever a copy has arrived, or failed to: then it is time for a look.
@@ -382,14 +395,19 @@ impl Agent {
         self.start
     }
 
-    fn keep_house(&self, mut survey: Survey) -> Vec<String> {
-        survey.complete.retain(|checkpoint| !is_in(&self.ignored, checkpoint));
-        // Usually there is nothing to do, and nothing has to be read to know it.
-        if self.options.keep_last == 0 || survey.complete.len() <= self.options.keep_last {
-            return Vec::new();
+    /// What is not removed from the directory, however old it is.
+    fn protected(&self, survey: &Survey) -> BTreeSet<String> {
+        // Usually there is nothing to remove, and nothing has to be read to know it.
+        if self.options.keep_last == 0 || self.usable(survey).count() <= self.options.keep_last {
+            return BTreeSet::new();
         }
         let mut protected = layouts::pointed_at(&survey.tree, self.store.as_ref());
         protected.extend(self.resumed_from_inside().map(str::to_owned));
+        protected
+    }
+
+    fn keep_house(&self, mut survey: Survey, mut protected: BTreeSet<String>) -> Vec<String> {
+        survey.complete.retain(|checkpoint| !is_in(&self.ignored, checkpoint));
         protected.extend(self.copy.as_ref().and_then(|copy| copy.mirror.under_way()).map(str::to_owned));
         upkeep::retain(self.store.as_ref(), &survey, self.options.keep_last, &protected)
     }
@@ -438,7 +456,24 @@ impl Agent {
             time: checkpoint.time.map(Time),
             size: i64::try_from(checkpoint.size).ok(),
         };
-        self.last_seen = self.newest(survey).map(status);
+        let here = self.newest(survey);
+        let is_better =
+            |marker: &&Marker| here.is_none_or(|_| marker.step.is_some() || marker.epoch.is_some());
+        let in_bucket = match &self.copy {
+            // The directory may have only what has not been copied yet, or what says nothing about where to go on.
+            Some(copy) if self.start == Start::Ready && here.is_none_or(|here| here.numbers.is_empty()) => {
+                copy.mirror.newest().filter(is_better)
+            }
+            _ => None,
+        };
+        let of_marker = |marker: &Marker| CheckpointStatus {
+            path: self.full_path(&marker.path),
+            epoch: marker.epoch,
+            step: marker.step,
+            time: marker.time().map(Time),
+            size: i64::try_from(marker.size()).ok(),
+        };
+        self.last_seen = in_bucket.map(of_marker).or_else(|| here.map(status));
         let mut report = AgentReport {
             checkpoint: self.last_seen.clone(),
             resume_differs: self.start == Start::Differs,
@@ -447,6 +482,18 @@ impl Agent {
                 || self.copy.as_ref().is_some_and(|copy| copy.mirror.under_way().is_some()),
             problem: None,
         };
+        if let (Some(unsent), Some(copy), true) = (&self.unsent, &self.copy, self.is_owing())
+            && copy.mirror.under_way().is_none()
+        {
+            add_problems(
+                &mut report,
+                [format!(
+                    "the program has ended, but {unsent} is not in {} yet: this is tried again until the pod's \
+                     terminationGracePeriodSeconds are over, and then it may be lost",
+                    copy.place
+                )],
+            );
+        }
         let of_the_copy = self.copy.iter().flat_map(|copy| [copy.problem.as_deref(), copy.mirror.problem()]);
         let of_the_copy = of_the_copy.flatten().map(str::to_owned).collect::<Vec<_>>();
         add_problems(

@@ -3,7 +3,7 @@
 //! A checkpoint is sent file by file, and a marker with the list of its files last: what has no marker, or lacks a file
 //! of it, was cut off and is never restored. Before a checkpoint is sent again under the same name, its marker goes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
@@ -16,6 +16,7 @@ use crate::numbers::Numbers;
 use crate::scan::{self, Checkpoint, Survey};
 use crate::store::{Bucket, Kind, OURS, Store, StoreError};
 use crate::tree::{self, Tree};
+use crate::upkeep::{self, Kept};
 
 /// Behind the path of a checkpoint.
 const MARKER: &str = ".complete";
@@ -68,20 +69,38 @@ impl Marker {
         }
     }
 
-    fn time(&self) -> Option<Timestamp> {
+    pub fn time(&self) -> Option<Timestamp> {
         self.files.iter().filter_map(|part| part.modified).max()
+    }
+
+    /// Bytes of what is its own.
+    pub fn size(&self) -> u64 {
+        self.own_files().map(|part| part.size).sum()
+    }
+
+    /// Without those that are beside it.
+    fn own_files(&self) -> impl Iterator<Item = &Part> {
+        let is_inside =
+            |path: &str| self.roots.iter().any(|root| path == root || path.starts_with(&format!("{root}/")));
+        self.files.iter().filter(move |part| is_inside(&part.path))
     }
 
     fn name(path: &str) -> String {
         format!("{path}{MARKER}")
     }
+}
 
+impl Kept for Marker {
     fn place(&self) -> scan::Place {
         scan::Place {
             numbers: Numbers { step: self.step, epoch: self.epoch },
             time: self.time(),
             path: self.path.clone(),
         }
+    }
+
+    fn roots(&self) -> &[String] {
+        &self.roots
     }
 }
 
@@ -177,15 +196,23 @@ struct Job {
     root: PathBuf,
     marker: Marker,
     keep: usize,
-    protected: Option<String>,
+    protected: BTreeSet<String>,
     untouchable: Vec<Marker>,
 }
 
 enum Outcome {
-    Sent(Marker),
+    Sent(Marker, Cleaning),
     /// It changed or went away in the meantime.
     Moot,
     Failed(StoreError),
+}
+
+/// What became of the old checkpoints in the bucket.
+#[derive(Default)]
+struct Cleaning {
+    /// Paths.
+    removed: Vec<String>,
+    problem: Option<StoreError>,
 }
 
 impl Mirror {
@@ -242,6 +269,14 @@ impl Mirror {
             .is_some_and(|marker| *marker == Marker::of(checkpoint, tree))
     }
 
+    /// The newest that has arrived, also of agents before this one, unless it is not to be used.
+    pub fn newest(&self) -> Option<&Marker> {
+        let mut usable: Vec<&Marker> =
+            self.arrived.values().filter(|marker| !self.untouchable.contains(marker)).collect();
+        scan::sort_newest_first(&mut usable, |marker| marker.place());
+        usable.first().copied()
+    }
+
     pub fn under_way(&self) -> Option<&str> {
         self.under_way.as_deref()
     }
@@ -257,20 +292,21 @@ impl Mirror {
         }
     }
 
-    /// Waits for what is under way.
-    pub fn finish(&mut self, elapsed: Duration) {
-        if self.under_way.is_some()
-            && let Ok(outcome) = self.outcomes.recv()
-        {
-            self.note(outcome, elapsed);
-        }
+    /// Waits for what is under way. Tells whether it has arrived.
+    pub fn finish(&mut self, elapsed: Duration) -> bool {
+        let Some(path) = self.under_way.clone() else { return false };
+        let Ok(outcome) = self.outcomes.recv() else { return false };
+        self.note(outcome, elapsed);
+        self.arrived.contains_key(&path)
     }
 
     fn note(&mut self, outcome: Outcome, elapsed: Duration) {
         self.under_way = None;
         match outcome {
-            Outcome::Sent(marker) => {
-                self.problem = None;
+            Outcome::Sent(marker, Cleaning { removed, problem }) => {
+                self.problem = problem
+                    .map(|error| format!("old checkpoints could not be removed from the bucket: {error}"));
+                self.arrived.retain(|path, _| !removed.contains(path));
                 self.arrived.insert(marker.path.clone(), marker);
             }
             Outcome::Moot => {}
@@ -281,7 +317,8 @@ impl Mirror {
         }
     }
 
-    /// Sends the first of these that has not arrived. Tells whether there is anything under way now.
+    /// Sends the first of these that has not arrived, and removes none of them. Tells whether there is anything under way
+    /// now.
     pub fn offer(
         &mut self,
         root: &str,
@@ -301,7 +338,9 @@ impl Mirror {
         let marker = Marker::of(next, &survey.tree);
         self.under_way = Some(marker.path.clone());
         self.arrived.remove(&marker.path);
-        let (protected, untouchable) = (protected.map(str::to_owned), self.untouchable.clone());
+        let offered = newest_first.iter().map(|checkpoint| checkpoint.candidate.path.as_str());
+        let protected = offered.chain(protected).map(str::to_owned).collect();
+        let untouchable = self.untouchable.clone();
         let job = Job { root: PathBuf::from(root), marker, keep, protected, untouchable };
         if self.jobs.send(job).is_err() {
             self.under_way = None;
@@ -312,7 +351,8 @@ impl Mirror {
 
 fn send(bucket: &Bucket, job: &Job) -> Outcome {
     match try_to_send(bucket, job) {
-        Ok(true) => Outcome::Sent(job.marker.clone()),
+        // It is there, whatever becomes of the old ones.
+        Ok(true) => Outcome::Sent(job.marker.clone(), retain(bucket, job)),
         // What vanished is a file of the directory, since the bucket was only written to.
         Ok(false) | Err(StoreError::Vanished(_)) => Outcome::Moot,
         Err(error) => Outcome::Failed(error),
@@ -320,7 +360,7 @@ fn send(bucket: &Bucket, job: &Job) -> Outcome {
 }
 
 fn try_to_send(bucket: &Bucket, job: &Job) -> Result<bool, StoreError> {
-    let Job { root, marker, keep, protected, untouchable } = job;
+    let Job { root, marker, .. } = job;
     let name = Marker::name(&marker.path);
     bucket.remove(&name, &[&name])?;
     for part in &marker.files {
@@ -339,28 +379,29 @@ fn try_to_send(bucket: &Bucket, job: &Job) -> Result<bool, StoreError> {
     let content = serde_json::to_vec(marker)
         .map_err(|error| StoreError::Other { place: name.clone(), reason: error.to_string() })?;
     bucket.write(&name, &content)?;
-    retain(bucket, *keep, protected.as_deref(), untouchable)?;
     Ok(true)
 }
 
-/// Removes what is older than the newest `keep` in the bucket; markers first.
-fn retain(
-    bucket: &Bucket,
-    keep: usize,
-    protected: Option<&str>,
-    untouchable: &[Marker],
-) -> Result<(), StoreError> {
-    if keep == 0 {
+/// Removes what may go from the bucket; markers first.
+fn retain(bucket: &Bucket, job: &Job) -> Cleaning {
+    let mut cleaning = Cleaning::default();
+    cleaning.problem = try_to_retain(bucket, job, &mut cleaning.removed).err();
+    cleaning
+}
+
+fn try_to_retain(bucket: &Bucket, job: &Job, removed: &mut Vec<String>) -> Result<(), StoreError> {
+    let Job { keep, protected, untouchable, .. } = job;
+    if *keep == 0 {
         return Ok(());
     }
-    let own = markers(bucket)?.into_iter().filter(|marker| !untouchable.contains(marker));
-    for marker in own.skip(keep).filter(|marker| Some(marker.path.as_str()) != protected) {
+    let all = markers(bucket)?;
+    let own = all.iter().filter(|marker| !untouchable.contains(marker));
+    for marker in upkeep::surplus(own, *keep, protected) {
         let name = Marker::name(&marker.path);
-        let is_inside = |path: &str| {
-            marker.roots.iter().any(|root| path == root || path.starts_with(&format!("{root}/")))
-        };
-        let files = marker.files.iter().map(|part| part.path.as_str()).filter(|path| is_inside(path));
+        let files = marker.own_files().map(|part| part.path.as_str());
         let files: Vec<&str> = std::iter::once(name.as_str()).chain(files).collect();
+        // Without its marker it counts no more, even if the rest cannot be removed.
+        removed.push(marker.path.clone());
         bucket.remove(tree::parent(&marker.path), &files)?;
     }
     Ok(())

@@ -18,7 +18,13 @@ use crate::store::{Store, StoreError};
 /// A look may take at most this part of the time, however slow the storage is.
 const SHARE: u32 = 10;
 
+/// What could not be copied at the end is tried again after the first of these, and then ever more rarely.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
 /// Runs until SIGTERM or SIGINT, then looks once more: programs save in the time that they are given to end.
+///
+/// If checkpoints are copied to a bucket, what was saved has to arrive there first, however often that takes.
 ///
 /// Ends at once as long as the program has not been let go: then there is nothing to save.
 pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std::io::Result<()> {
@@ -44,12 +50,20 @@ pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std:
             break;
         }
     }
-    for look in [Agent::look, Agent::finish] {
-        let report = look(&mut agent, clock.now());
+    let mut tell = |report: AgentReport| {
         if report != last {
             say(output, &report);
             last = report;
         }
+    };
+    tell(agent.look(clock.now()));
+    tell(agent.finish(clock.now()));
+    // Whoever ends the pod sets the limit to this.
+    let mut pause = FIRST_PAUSE;
+    while agent.is_owing() {
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        tell(agent.finish(clock.now()));
     }
     Ok(())
 }

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 
 use crate::layouts::{Candidate, is_written_last};
 use crate::numbers;
-use crate::scan::{Checkpoint, Survey};
+use crate::scan::{Checkpoint, Place, Survey};
 use crate::store::{Kind, QUARANTINE, Store, StoreError};
+use crate::tree;
 
 /// Moves partial checkpoints aside, so that programs that load the newest without a check do not trip over them.
 ///
@@ -44,26 +45,11 @@ fn move_aside(store: &dyn Store, survey: &Survey, candidate: &Candidate) -> Resu
     Ok(())
 }
 
-/// Removes complete checkpoints that are older than the newest `keep`. All are kept if that is 0.
-///
-/// `protected` are paths that are never removed, such as that which this attempt resumed from.
+/// Removes the complete checkpoints that may go.
 pub fn retain(store: &dyn Store, survey: &Survey, keep: usize, protected: &BTreeSet<String>) -> Vec<String> {
-    if keep == 0 {
-        return Vec::new();
-    }
-    // Whoever resumed from an older checkpoint by hand writes lower steps now: what was written last is kept, too.
-    // Of several that have the same time, that is the newest, which is kept anyway.
-    let written_last = survey.complete.iter().rev().max_by_key(|checkpoint| checkpoint.time);
     let mut problems = Vec::new();
-    for checkpoint in survey.complete.iter().filter(|checkpoint| is_one_of_many(checkpoint)).skip(keep) {
+    for checkpoint in surplus(&survey.complete, keep, protected) {
         let path = &checkpoint.candidate.path;
-        let is_last = written_last.is_some_and(|last| last.candidate.path == *path);
-        let is_protected = is_last || protected.contains(path);
-        let is_protected =
-            is_protected || checkpoint.candidate.roots.iter().any(|root| protected.contains(root));
-        if is_protected {
-            continue;
-        }
         if let Err(error) = remove(store, &checkpoint.candidate)
             && !matches!(error, StoreError::Vanished(_))
         {
@@ -73,9 +59,54 @@ pub fn retain(store: &dyn Store, survey: &Survey, keep: usize, protected: &BTree
     problems
 }
 
+/// What may go, be it kept in a directory or in a bucket.
+pub(crate) trait Kept {
+    fn place(&self) -> Place;
+
+    /// What is removed with it.
+    fn roots(&self) -> &[String];
+}
+
+impl Kept for Checkpoint {
+    fn place(&self) -> Place {
+        Self::place(self)
+    }
+
+    fn roots(&self) -> &[String] {
+        &self.candidate.roots
+    }
+}
+
+/// Those of a row of complete checkpoints that are older than the newest `keep`, and so may go. None may if that is 0.
+///
+/// `protected` are paths that never may, such as that which this attempt resumed from.
+pub(crate) fn surplus<'a, T: Kept>(
+    newest_first: impl IntoIterator<Item = &'a T>,
+    keep: usize,
+    protected: &BTreeSet<String>,
+) -> Vec<&'a T> {
+    if keep == 0 {
+        return Vec::new();
+    }
+    let row: Vec<(Place, &T)> = newest_first
+        .into_iter()
+        .map(|kept| (kept.place(), kept))
+        .filter(|(place, _)| is_one_of_many(&place.path))
+        .collect();
+    // Whoever resumed from an older checkpoint by hand writes lower steps now: what was written last is kept, too.
+    // Of several that have the same time, that is the newest, which is kept anyway.
+    let written_last = row.iter().rev().max_by_key(|(place, _)| place.time).map(|(place, _)| &place.path);
+    let may_go = |place: &Place, kept: &T| {
+        let is_protected = protected.contains(&place.path);
+        let is_protected = is_protected || kept.roots().iter().any(|root| protected.contains(root));
+        !is_protected && written_last != Some(&place.path)
+    };
+    row.iter().skip(keep).filter(|(place, kept)| may_go(place, kept)).map(|(_, kept)| *kept).collect()
+}
+
 /// One of a row, by its name. `best.pt` and `final.pt` are kept for another reason than to resume from.
-fn is_one_of_many(checkpoint: &Checkpoint) -> bool {
-    let name = checkpoint.candidate.name().to_lowercase();
+pub(crate) fn is_one_of_many(path: &str) -> bool {
+    let name = tree::name(path).to_lowercase();
     let is_special =
         ["best", "final", "last", "latest", "pretrained", "initial"].iter().any(|word| name.contains(word));
     !numbers::of_name(&name).is_empty() && !is_special

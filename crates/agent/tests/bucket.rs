@@ -259,6 +259,75 @@ fn what_was_written_last_is_copied_although_nothing_proves_that_it_is_whole() {
     assert_eq!(world.kept(), ["step-3.msgpack"]);
 }
 
+#[test]
+fn what_is_of_its_own_reaches_the_bucket_and_stays() {
+    let world = World::new();
+    let mut agent = world.agent("pod", Options { keep_last: 2, ..options() });
+    agent.begin(at(0));
+    world.save("pod", &vec![file("best.pt", files::torch(&[]))]);
+    for step in 1..=4 {
+        world.save("pod", &vec![file(format!("step-{step}.pt"), files::torch(&[]))]);
+        agent.finish(at(step * 10));
+    }
+    world.save("pod", &vec![file("final.pt", files::torch(&[]))]);
+    let report = agent.finish(at(50));
+    assert_eq!((path(&report), &report.problem), (Some("s3://bucket/ml/bert/step-4.pt"), &None));
+    assert_eq!(world.kept(), ["step-4.pt", "step-3.pt", "final.pt", "best.pt"]);
+}
+
+#[test]
+fn what_is_reported_is_in_the_bucket_even_if_that_has_higher_steps() {
+    let world = World::new().with_saved(&["step-5.pt", "step-500.pt", "step-600.pt"]);
+    let same = || Options { attempt: Some("uid/2".to_owned()), keep_last: 2, ..told("step-5.pt") };
+    world.bucket().write(".trainyard/attempt", b"uid/2").unwrap();
+    let mut agent = world.agent("pod", same());
+    agent.begin(at(0));
+    assert_eq!(agent.start(), Start::Ready);
+    for step in [10, 11, 12] {
+        let name = format!("step-{step}.pt");
+        world.save("pod", &vec![file(name.as_str(), files::torch(&[]))]);
+        let report = agent.finish(at(step));
+        assert_eq!(path(&report), Some(format!("{PLACE}/{name}").as_str()), "{report:?}");
+        assert!(world.kept().contains(&name), "{:?}", world.kept());
+    }
+    assert_eq!(world.kept(), ["step-600.pt", "step-500.pt", "step-12.pt", "step-11.pt", "step-5.pt"]);
+}
+
+#[test]
+fn a_clean_up_that_fails_is_told_and_what_was_sent_counts() {
+    let world = World::new();
+    let mut agent = world.agent("pod", Options { keep_last: 1, ..options() });
+    agent.begin(at(0));
+    for step in 1..=2 {
+        world.server.refuses((step == 2).then_some("step-1.pt.complete"));
+        world.save("pod", &vec![file(format!("step-{step}.pt"), files::torch(&[]))]);
+        let report = agent.finish(at(step * 10));
+        assert_eq!(path(&report), Some(format!("{PLACE}/step-{step}.pt").as_str()), "{report:?}");
+        let problem = report.problem.unwrap_or_default();
+        assert_eq!(problem.starts_with("old checkpoints could not be removed"), step == 2, "{problem}");
+    }
+    assert!(!agent.is_owing());
+    world.server.refuses(None);
+    assert_eq!(world.kept(), ["step-2.pt", "step-1.pt"]);
+}
+
+#[test]
+fn a_bad_hour_of_the_bucket_takes_back_nothing_that_was_reported() {
+    let world = World::new();
+    let mut agent = world.agent("pod", Options { keep_last: 1, ..options() });
+    agent.begin(at(0));
+    world.save("pod", &vec![file("step-1.pt", files::torch(&[]))]);
+    let before = agent.finish(at(1)).checkpoint;
+    assert_eq!(before.as_ref().and_then(|checkpoint| checkpoint.step), Some(1));
+    world.server.is_down(true);
+    world.save("pod", &vec![file("step-2.pt", files::torch(&[]))]);
+    agent.finish(at(20));
+    assert!(!world.has("pod", "step-1.pt"), "the directory keeps the newest only");
+    let report = agent.finish(at(40));
+    assert_eq!((report.checkpoint, report.unread), (before, false));
+    assert!(agent.is_owing());
+}
+
 /// Tells of every line that is written.
 struct Lines(Sender<AgentReport>);
 
@@ -346,6 +415,36 @@ fn what_was_saved_last_is_copied_before_the_agent_ends() {
     assert!(child.wait().unwrap().success());
     assert_eq!(world.kept(), ["step-7.pt"]);
     assert!(world.bucket().exists("step-7.pt").unwrap());
+}
+
+#[test]
+fn a_bucket_that_is_away_at_the_end_is_waited_for() {
+    // It does not answer; or it was never read.
+    for is_missing in [false, true] {
+        let world = World::new();
+        let bucket = world.disk.path().join("buckets/bucket");
+        if is_missing {
+            std::fs::remove_dir(&bucket).unwrap();
+        }
+        let (mut child, mut reports) = process(&world, &world.pod("pod"));
+        reports.next().unwrap();
+        world.server.is_down(!is_missing);
+        world.save("pod", &vec![file("step-7.pt", files::torch(&[]))]);
+        terminate(&child);
+        let words = "the program has ended, but step-7.pt is not in s3://bucket/ml/bert yet";
+        let is_told =
+            |report: &AgentReport| report.problem.as_ref().is_some_and(|text| text.starts_with(words));
+        let report = reports.find(is_told).unwrap();
+        assert_eq!(report.checkpoint, None);
+        if is_missing {
+            std::fs::create_dir(&bucket).unwrap();
+        }
+        world.server.is_down(false);
+        let last = reports.last().unwrap();
+        assert_eq!((path(&last), &last.problem), (Some("s3://bucket/ml/bert/step-7.pt"), &None));
+        assert!(child.wait().unwrap().success());
+        assert_eq!(world.kept(), ["step-7.pt"]);
+    }
 }
 
 #[test]

@@ -243,7 +243,9 @@ fn an_upload_that_breaks_is_told_and_repeated() {
         format!("{PLACE}/step-1.pt"),
         "what is not safe is not reported"
     );
-    assert!(report.problem.unwrap().starts_with("a checkpoint could not be copied"));
+    let problem = report.problem.unwrap();
+    assert!(problem.starts_with("the program has ended, but step-2.pt is not in"), "{problem}");
+    assert!(problem.contains("a checkpoint could not be copied"), "{problem}");
     assert_eq!(mirror::markers(&world.bucket()).unwrap().len(), 1);
 
     world.server.parts_are(Parts::Served);

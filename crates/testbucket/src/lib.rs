@@ -1,4 +1,5 @@
-//! A real S3 server on loopback, which checks signatures, and which can be told to fail: always, or in the middle of an upload.
+//! A real S3 server on loopback, which checks signatures, and which can be told to fail: always, in the middle of an upload, or
+//! for single objects.
 
 #![expect(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
@@ -29,6 +30,8 @@ pub struct Server {
     parts: Arc<Mutex<Parts>>,
     /// No request is answered with anything but 503.
     is_down: Arc<AtomicBool>,
+    /// The end of the names that are answered with 403.
+    refused: Arc<Mutex<Option<String>>>,
     held: Receiver<()>,
 }
 
@@ -44,12 +47,13 @@ impl Server {
         let parts = Arc::new(Mutex::new(Parts::Served));
         let is_down = Arc::new(AtomicBool::new(false));
         let (tell, held) = channel();
-        let shared = (parts.clone(), is_down.clone());
+        let refused = Arc::new(Mutex::new(None));
+        let shared = (parts.clone(), is_down.clone(), refused.clone());
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(serve(listener, service, shared, tell));
         });
-        Self { endpoint, parts, is_down, held }
+        Self { endpoint, parts, is_down, refused, held }
     }
 
     pub fn parts_are(&self, parts: Parts) {
@@ -59,6 +63,11 @@ impl Server {
     /// Whether every request fails, as it does when such a service has a bad hour.
     pub fn is_down(&self, down: bool) {
         self.is_down.store(down, Ordering::SeqCst);
+    }
+
+    /// Whether the objects whose names end like this are out of reach, as a policy of the bucket may have it.
+    pub fn refuses(&self, end: Option<&str>) {
+        *self.refused.lock().unwrap() = end.map(str::to_owned);
     }
 
     pub fn wait_until_held(&self) {
@@ -77,10 +86,13 @@ impl Server {
     }
 }
 
+/// What the server has been told.
+type Orders = (Arc<Mutex<Parts>>, Arc<AtomicBool>, Arc<Mutex<Option<String>>>);
+
 async fn serve(
     listener: std::net::TcpListener,
     service: s3s::service::S3Service,
-    (parts, is_down): (Arc<Mutex<Parts>>, Arc<AtomicBool>),
+    (parts, is_down, refused): Orders,
     tell: Sender<()>,
 ) {
     listener.set_nonblocking(true).unwrap();
@@ -88,13 +100,20 @@ async fn serve(
     loop {
         let (socket, _) = listener.accept().await.unwrap();
         let (service, parts, tell) = (service.clone(), parts.clone(), tell.clone());
-        let is_down = is_down.clone();
+        let (is_down, refused) = (is_down.clone(), refused.clone());
         let answer = service_fn(move |request: hyper::Request<Incoming>| {
             let (service, tell) = (service.clone(), tell.clone());
             let is_second_part = request.uri().query().is_some_and(|query| query.contains("partNumber=2"));
             let fate = if is_second_part { *parts.lock().unwrap() } else { Parts::Served };
             let is_down = is_down.load(Ordering::SeqCst);
+            let is_refused =
+                refused.lock().unwrap().as_ref().is_some_and(|end| request.uri().path().ends_with(end));
             async move {
+                if is_refused {
+                    let mut answer = hyper::Response::new(s3s::Body::empty());
+                    *answer.status_mut() = hyper::StatusCode::FORBIDDEN;
+                    return Ok(answer);
+                }
                 if is_down {
                     let mut answer = hyper::Response::new(s3s::Body::empty());
                     *answer.status_mut() = hyper::StatusCode::SERVICE_UNAVAILABLE;
