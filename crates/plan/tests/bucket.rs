@@ -5,7 +5,7 @@ mod support;
 use serde_json::json;
 use support::{Cluster, job};
 use trainyard_api::{AgentReport, Cause, CheckpointStatus, State};
-use trainyard_plan::NewObject;
+use trainyard_plan::{NewObject, Tail};
 
 const PLACE: &str = "s3://models/runs/ml/bert";
 
@@ -111,6 +111,46 @@ fn what_cannot_be_read_is_told_and_not_forgotten() {
     assert_eq!(bert.state(), State::Running);
     assert_eq!(bert.condition("CheckpointProblem").0, "False");
     assert_eq!(bert.causes(), [Cause::Application]);
+}
+
+#[test]
+fn who_waits_for_a_leader_that_the_storage_holds_back_is_not_to_blame() {
+    let mut bert = running();
+    bert.agent = Some(saved("epoch-2.pt", 2));
+    bert.settle();
+    bert.suspend();
+    bert.settle();
+    bert.resume();
+    let problem = "the credentials for s3://models/runs/ml/bert were refused";
+    for failure in 1..=4 {
+        bert.agent =
+            Some(AgentReport { unread: true, problem: Some(problem.to_owned()), ..AgentReport::default() });
+        bert.settle();
+        if bert.pods().is_empty() {
+            assert!(failure > 2, "the first is followed at once, the others wait");
+            bert.sleep();
+        }
+        bert.run("workers-1");
+        bert.settle();
+        bert.fail("workers-1", 1);
+        let pod = bert.pod("workers-1").uid.clone();
+        bert.tails.push(Tail { pod, text: "RuntimeError: rendezvous timed out".into() });
+        bert.settle();
+        assert_eq!(bert.restarts(), (0, failure, 0, 0), "{}", bert.message());
+        assert_eq!(bert.status().avoided_nodes, Vec::<String>::new());
+        assert!(bert.event("WorkerDisrupted").contains(problem), "{}", bert.event("WorkerDisrupted"));
+    }
+    assert_eq!(bert.count("WorkerFailed"), 0);
+    // What the leader does once it has started is its own doing.
+    bert.agent = Some(saved("epoch-2.pt", 2));
+    bert.settle();
+    bert.sleep();
+    bert.run_all();
+    bert.settle();
+    assert_eq!(bert.state(), State::Running);
+    bert.fail("workers-1", 1);
+    bert.settle();
+    assert_eq!(bert.restarts().0, 1);
 }
 
 #[test]

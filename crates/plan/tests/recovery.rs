@@ -105,9 +105,25 @@ fn an_ignored_failure_counts_as_done() {
     bert.fail("workers-1", 3);
     bert.settle();
     assert_eq!((bert.state(), bert.restarts()), (State::Running, (0, 0, 0, 0)));
+    assert_eq!(
+        bert.event("WorkerFailed"),
+        "Worker 1 failed on node node-workers-1: exit code 3; ignored by a rule of failurePolicy"
+    );
+    let mut progress = trainyard_progress::Progress::default();
+    progress.take(
+        trainyard_progress::Reading { epoch: Some(3.0), epochs: Some(10.0), ..Default::default() },
+        bert.now,
+    );
+    bert.progress = Some(progress);
+    bert.settle();
+    let before = bert.status().progress.clone();
     bert.succeed("workers-0");
     bert.settle();
     assert_eq!(bert.state(), State::Completed);
+    assert_eq!(bert.message(), "Training job completed; 1 worker failed and was ignored");
+    assert!(before.is_some());
+    assert_eq!(bert.status().progress, before, "nobody knows that all was done");
+    assert_eq!((bert.count("WorkerFailed"), bert.tally.repeated_events), (1, 0), "told once");
 }
 
 #[test]
@@ -280,9 +296,17 @@ fn what_is_wrong_with_the_storage_is_told_and_stops_nobody() {
     bert.settle();
     assert_eq!(bert.condition("CheckpointProblem"), ("True", "Storage", problem));
     assert_eq!(bert.state(), State::Running);
+    assert_eq!(bert.message(), format!("1 worker running; checkpoints: {problem}"));
+    assert_eq!((bert.event("CheckpointProblem"), bert.count("CheckpointProblem")), (problem, 1));
+    bert.pass(60);
     bert.agent = Some(saved("/checkpoints/a", 1));
     bert.settle();
     assert_eq!(bert.condition("CheckpointProblem").0, "False");
+    assert_eq!((bert.message(), bert.count("CheckpointProblem")), ("1 worker running", 1));
+    bert.pass(60);
+    bert.agent = Some(AgentReport { problem: Some(problem.into()), ..saved("/checkpoints/a", 1) });
+    bert.settle();
+    assert_eq!((bert.count("CheckpointProblem"), bert.tally.repeated_events), (2, 0), "another time");
 }
 
 #[test]
@@ -343,6 +367,47 @@ fn no_progress_for_too_long_is_a_stall() {
     bert.run_all();
     bert.settle();
     assert_eq!((bert.state(), bert.condition("Stalled").0), (State::Running, "False"));
+}
+
+#[test]
+fn who_hangs_when_the_leader_is_done_has_stalled() {
+    let spoke = |bert: &mut Cluster| {
+        let mut progress = trainyard_progress::Progress::default();
+        progress.take(trainyard_progress::Reading::default(), bert.now);
+        bert.progress = Some(progress);
+        bert.settle();
+    };
+    let with = || job("bert").workers(2).with(|spec| spec.stall_timeout_seconds = Some(60));
+    let mut bert = running(with());
+    spoke(&mut bert);
+    bert.pass(30);
+    bert.succeed("workers-0");
+    bert.settle();
+    assert_eq!(bert.wakes_in(), Some(60), "counted from the end of the leader");
+    bert.sleep();
+    assert_eq!(bert.causes(), [Cause::Stalled]);
+    let message = bert.attempts()[0].message.as_deref();
+    assert_eq!(message, Some("Worker 0 is done, and others still run 60 s later (stallTimeoutSeconds)"));
+
+    // A program that never told of progress is left alone, and so is a copy to a bucket.
+    let mut bert = running(with());
+    bert.succeed("workers-0");
+    bert.settle();
+    assert_eq!(bert.wakes_in(), None);
+    let bucket = || trainyard_api::CheckpointStorage {
+        kind: Some(trainyard_api::StorageType::S3),
+        path: Some("s3://models/runs".into()),
+        ..Default::default()
+    };
+    let mut bert = running(
+        with().checkpoints().with(|spec| spec.checkpoint.get_or_insert_default().storage = Some(bucket())),
+    );
+    spoke(&mut bert);
+    bert.succeed("workers-0");
+    bert.change_pod("workers-0", |pod| pod.lingers = true);
+    bert.settle();
+    bert.pass(1000);
+    assert_eq!(bert.state(), State::Running);
 }
 
 #[test]

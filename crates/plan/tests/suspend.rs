@@ -54,6 +54,39 @@ fn suspending_removes_the_pods_and_keeps_the_rest() {
 }
 
 #[test]
+fn while_suspended_nothing_is_estimated_and_only_the_end_of_the_pods_is_timed() {
+    let mut bert = job("bert").workers(2).submitted().prompt();
+    bert.settle();
+    bert.run_all();
+    bert.settle();
+    let mut progress = trainyard_progress::Progress::default();
+    for epoch in 1..=2 {
+        let epoch = Some(f64::from(epoch));
+        let reading = trainyard_progress::Reading { epoch, epochs: Some(10.0), ..Default::default() };
+        bert.pass(60);
+        progress.take(reading, bert.now);
+        bert.progress = Some(progress.clone());
+        bert.settle();
+    }
+    assert!(bert.status().estimated_completion.is_some());
+    bert.pods_linger();
+    bert.suspend();
+    bert.settle();
+    bert.pass(7);
+    assert_eq!(
+        (bert.status().estimated_completion.as_ref(), bert.attempts()[0].seconds.torn_down),
+        (None, None)
+    );
+    bert.release();
+    bert.settle();
+    bert.pass(500);
+    assert_eq!(bert.attempts()[0].seconds.torn_down, Some(7));
+    bert.resume();
+    bert.settle();
+    assert_eq!(bert.attempts()[0].seconds.torn_down, Some(7));
+}
+
+#[test]
 fn a_job_may_be_born_suspended() {
     let mut bert = job("bert").workers(2).suspended().submitted();
     bert.settle();

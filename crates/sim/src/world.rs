@@ -358,6 +358,7 @@ impl World {
     pub fn jump(&mut self, by: SignedDuration) {
         self.tell(|| format!("the clock of the operators is set by {} s", by.as_secs()));
         lock(&self.house.clock).wall += by;
+        self.check.clock_set = true;
     }
 
     /// Time passes, and whoever waits for a moment gets it.

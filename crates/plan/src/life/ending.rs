@@ -12,11 +12,15 @@ use crate::world::World;
 /// So many pods are asked where they hang: in a large gang, most hang at the same place.
 const ASKED: usize = 16;
 
-/// The training succeeded.
-pub(super) fn complete(draft: &mut Draft<'_>) {
-    let message = "Training job completed successfully";
+/// The training succeeded, as far as the job's rules do not ignore that so many of its pods failed.
+pub(super) fn complete(draft: &mut Draft<'_>, ignored: usize) {
+    let message = match ignored {
+        0 => "Training job completed successfully",
+        1 => "Training job completed; 1 worker failed and was ignored",
+        many => &format!("Training job completed; {many} workers failed and were ignored"),
+    };
     draft.end_attempt(Cause::Succeeded, None, message);
-    end(draft, State::Completed, message);
+    end(draft, State::Completed, message, ignored == 0);
     draft.condition(condition::COMPLETED, true, "TrainingCompleted", message);
     draft.condition(condition::RUNNING, false, "TrainingCompleted", message);
     draft.condition_over(condition::RESTARTING, "TrainingCompleted", message);
@@ -26,7 +30,7 @@ pub(super) fn complete(draft: &mut Draft<'_>) {
 
 /// The job ends without success.
 pub(super) fn fail(draft: &mut Draft<'_>, reason: &str, message: &str) {
-    end(draft, State::Failed, message);
+    end(draft, State::Failed, message, false);
     draft.condition(condition::FAILED, true, reason, message);
     if draft.status.condition(condition::RUNNING).is_some() {
         draft.condition(condition::RUNNING, false, reason, message);
@@ -41,7 +45,7 @@ pub(super) fn fail(draft: &mut Draft<'_>, reason: &str, message: &str) {
     );
 }
 
-fn end(draft: &mut Draft<'_>, state: State, message: &str) {
+fn end(draft: &mut Draft<'_>, state: State, message: &str, all_done: bool) {
     draft.decide();
     let time = draft.time();
     draft.state(state);
@@ -51,7 +55,7 @@ fn end(draft: &mut Draft<'_>, state: State, message: &str) {
         draft.status.start_time.as_ref().map(|start| text::duration(time.0.duration_since(start.0)));
     draft.status.completion_time = Some(time);
     clean_up(draft);
-    report::conclude_progress(draft, state == State::Completed);
+    report::conclude_progress(draft, all_done);
     report::conclude(draft);
 }
 

@@ -42,11 +42,21 @@ pub(super) struct Ending<'a> {
     pub(super) action: Option<FailureAction>,
     /// Something is gone that the others cannot do without: they have nothing left to save.
     pub(super) broken: bool,
+    /// The leader had not started, because the storage cannot be read.
+    pub(super) awaits_storage: bool,
 }
 
 impl<'a> Ending<'a> {
     pub(super) fn new(cause: Cause, pod: Option<&'a PodView>, message: String) -> Self {
-        Self { cause, pod, message, words: Words::default(), action: None, broken: false }
+        Self {
+            cause,
+            pod,
+            message,
+            words: Words::default(),
+            action: None,
+            broken: false,
+            awaits_storage: false,
+        }
     }
 }
 
@@ -214,6 +224,14 @@ impl<'a> Case<'_, 'a> {
             };
             (cause, format!("{title} failed{place}: {how}"))
         };
+        if let Some(problem) = self.storage_awaited().filter(|_| pod.disruption.is_none()) {
+            // It waited for a leader that could not start: neither the program nor the node is to blame, and a rule that
+            // would count it means another failure.
+            let message = format!("{message}; the leading worker is held back: {problem}");
+            let action = action.filter(|action| *action != FailureAction::Restart);
+            let ending = Ending::new(Cause::Disruption, None, message);
+            return Ending { words, action, broken: true, awaits_storage: true, ..ending };
+        }
         Ending { words, action, broken: true, ..Ending::new(cause, Some(pod), message) }
     }
 
@@ -272,7 +290,13 @@ impl<'a> Case<'_, 'a> {
     fn stalled(&self) -> Option<Ending<'a>> {
         let limit = self.snapshot.job.spec.stall_timeout_seconds?;
         let due = self.stall_due()?;
-        let message = format!("no progress was seen for {limit} s (stallTimeoutSeconds)");
+        let message = match self.pod_of_leader().filter(|leader| leader.phase == PodPhase::Succeeded) {
+            Some(leader) => format!(
+                "{} is done, and others still run {limit} s later (stallTimeoutSeconds)",
+                self.title(&leader.name)
+            ),
+            None => format!("no progress was seen for {limit} s (stallTimeoutSeconds)"),
+        };
         (due <= self.now).then(|| Ending { broken: true, ..Ending::new(Cause::Stalled, None, message) })
     }
 
@@ -280,9 +304,12 @@ impl<'a> Case<'_, 'a> {
     pub(super) fn stall_due(&self) -> Option<Timestamp> {
         let limit = self.snapshot.job.spec.stall_timeout_seconds?;
         self.attempt.filter(|attempt| attempt.is_open() && attempt.running_time.is_some())?;
-        // Who is done, or not there, has nothing to tell.
-        let leader = self.world.leader();
-        self.gang.get(leader.as_str()).filter(|pod| pod.phase == PodPhase::Running)?;
+        // Who is not there has nothing to tell.
+        let pod = self.pod_of_leader().filter(|pod| pod.has_started())?;
+        let leader = pod.name.as_str();
+        if pod.phase == PodPhase::Succeeded {
+            return self.straggling_since(pod).map(|since| later(since, SignedDuration::from_secs(limit)));
+        }
         if self.snapshot.job.spec.restart_scope() == RestartScope::Worker {
             // One that has only just taken the place of another is not blamed for the silence before it.
             let mut before = self.snapshot.job.status.iter().flat_map(|status| &status.worker_statuses);
@@ -290,6 +317,33 @@ impl<'a> Case<'_, 'a> {
         }
         let last = self.snapshot.progress.as_ref()?.updated?;
         Some(later(last, SignedDuration::from_secs(limit)))
+    }
+
+    /// The leader is done and says nothing any more: since then, those that run beside it should end, too. Roles without a
+    /// rank may have work of their own, and a copy to the bucket takes its time.
+    fn straggling_since(&self, leader: &PodView) -> Option<Timestamp> {
+        let runs = |pod: &PodView| pod.phase == PodPhase::Running;
+        let mut ranked = self.world.members().filter(|member| member.rank.is_some());
+        let waits = ranked.any(|member| self.pod(&member).is_some_and(runs));
+        if !waits || is_copying(self.snapshot, self.world, self.gang) {
+            return None;
+        }
+        let last = self.snapshot.progress.as_ref()?.updated?;
+        // An end in the future: somebody has set the clock back since.
+        let ended = leader.exit.as_ref().and_then(|exit| exit.at).filter(|at| *at <= self.now);
+        Some(ended.map_or(last, |ended| ended.max(last)))
+    }
+
+    fn pod_of_leader(&self) -> Option<&'a PodView> {
+        self.gang.get(self.world.leader().as_str()).copied()
+    }
+
+    /// What the leader waits for that its agent holds back, because the storage cannot be read.
+    fn storage_awaited(&self) -> Option<&'a str> {
+        let agent = self.snapshot.agent.as_ref().filter(|agent| agent.report.unread)?;
+        let mut pods = self.gang.values();
+        let is_held = pods.any(|pod| pod.uid == agent.pod && pod.phase == PodPhase::Pending);
+        agent.report.problem.as_deref().filter(|_| is_held)
     }
 
     /// The storage has another checkpoint than the program was told to go on from: its agent does not let it start.

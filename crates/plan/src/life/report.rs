@@ -121,7 +121,7 @@ pub(super) fn hung(draft: &mut Draft<'_>) {
 /// What the agent said about the checkpoints. Without news, the last word stands.
 fn checkpoints(draft: &mut Draft<'_>) {
     if draft.settings.agent_image.is_none() && draft.snapshot.job.spec.checkpoint_bucket().is_some() {
-        return draft.condition(condition::CHECKPOINT_PROBLEM, true, "NoAgent", NO_AGENT);
+        return checkpoint_problem(draft, "NoAgent", NO_AGENT);
     }
     let Some(agent) = &draft.snapshot.agent else { return };
     let number = draft.status.attempts.last().filter(|last| last.is_open()).map(|last| last.number);
@@ -147,9 +147,27 @@ fn checkpoints(draft: &mut Draft<'_>) {
         draft.status.checkpoint.clone_from(&report.checkpoint);
     }
     match &report.problem {
-        Some(problem) => draft.condition(condition::CHECKPOINT_PROBLEM, true, "Storage", problem.as_str()),
+        Some(problem) => checkpoint_problem(draft, "Storage", problem),
         None => draft.condition_over(condition::CHECKPOINT_PROBLEM, "Storage", "The storage is in order"),
     }
+}
+
+/// Nothing is saved, or not where it should be: told once, whenever it begins.
+fn checkpoint_problem(draft: &mut Draft<'_>, reason: &str, problem: &str) {
+    let known = draft.status.condition(condition::CHECKPOINT_PROBLEM);
+    if known.is_none_or(|known| known.status != "True") {
+        // Since when all was well tells one time from another, however often this is tried.
+        let since = known.map(|known| known.last_transition_time.0.to_string()).unwrap_or_default();
+        draft.warning(condition::CHECKPOINT_PROBLEM, problem, since);
+    }
+    draft.condition(condition::CHECKPOINT_PROBLEM, true, reason, problem);
+}
+
+/// What is wrong with the checkpoints of a job that runs, to be said behind the rest.
+pub(super) fn behind_the_rest(draft: &Draft<'_>) -> String {
+    let problem = draft.status.condition(condition::CHECKPOINT_PROBLEM);
+    let problem = problem.filter(|problem| problem.status == "True");
+    problem.map(|problem| format!("; checkpoints: {}", problem.message)).unwrap_or_default()
 }
 
 /// Why the leading worker is not started: nobody knows what it should go on from.
@@ -171,10 +189,10 @@ fn whole(number: f64) -> i64 {
     number.floor() as i64
 }
 
-/// The training is over: nothing is left to estimate, and one that succeeded has done it all.
-pub(super) fn conclude_progress(draft: &mut Draft<'_>, succeeded: bool) {
+/// The training is over: nothing is left to estimate. Whether it has done it all is known of one whose workers all succeeded.
+pub(super) fn conclude_progress(draft: &mut Draft<'_>, all_done: bool) {
     draft.status.estimated_completion = None;
-    if succeeded && draft.status.progress.is_some() {
+    if all_done && draft.status.progress.is_some() {
         draft.status.progress = Some("100%".to_owned());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use trainyard_api::{Attempt, Cause, RestartScope, RoleOrder, State, TrainingJob, condition, names};
+use trainyard_api::{Attempt, Cause, Phase, RestartScope, RoleOrder, State, TrainingJob, condition, names};
 
 use super::judge::{Case, Gang, Verdict, is_copying};
 use super::{backoff, budget, ending, invalid, report, single};
@@ -44,8 +44,13 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
     let (verdict, stall_due) = (case.judge(), case.stall_due());
     let ignored: Vec<&str> =
         gang.values().filter(|pod| case.is_ignored(pod)).map(|pod| pod.name.as_str()).collect();
+    let failures = gang.values().filter(|pod| ignored.contains(&pod.name.as_str()));
+    let failures: Vec<(&PodView, String)> = failures.map(|pod| (*pod, case.failure(pod).message)).collect();
+    for (pod, message) in failures {
+        announce_ignored(draft, number, pod, &message);
+    }
     if verdict == Verdict::Succeeded {
-        return ending::complete(draft);
+        return ending::complete(draft, ignored.len());
     }
     if let Some(reason) = overdue(draft) {
         return reason.fail(draft);
@@ -82,6 +87,19 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
     }
     describe(draft, &world, &gang, older.len());
     budget::keep(draft, &gang, &ignored);
+}
+
+/// A failure that does not matter is told, too, once: the status then says that it failed.
+fn announce_ignored(draft: &mut Draft<'_>, number: i32, pod: &PodView, message: &str) {
+    let mut known = draft.snapshot.job.status.iter().flat_map(|status| &status.worker_statuses);
+    if !known.any(|worker| worker.pod_name == pod.name && worker.phase == Phase::Failed) {
+        ending::announce_failure(
+            draft,
+            number,
+            Some(pod),
+            &format!("{message}; ignored by a rule of failurePolicy"),
+        );
+    }
 }
 
 /// The number of the attempt that runs or comes next. Pods know it, too: a status that somebody removed is found again.
@@ -146,7 +164,7 @@ fn present(world: &World<'_>, gang: &Gang<'_>) -> usize {
 }
 
 /// All pods of the attempt that ended last are gone.
-fn note_torn_down(draft: &mut Draft<'_>) {
+pub(super) fn note_torn_down(draft: &mut Draft<'_>) {
     let now = draft.time();
     let last = draft.status.attempts.last_mut().filter(|last| last.seconds.torn_down.is_none());
     if let Some((last, ended)) = last.and_then(|last| last.end_time.clone().map(|ended| (last, ended))) {
@@ -508,7 +526,7 @@ fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: 
         draft.condition_over(condition::STALLED, "Restarted", "All workers run again");
         let counts = draft.status.workers.unwrap_or_default();
         let copying = is_copying(draft.snapshot, world, gang);
-        draft.message(match counts.succeeded {
+        let message = match counts.succeeded {
             _ if copying => {
                 "the leading worker is done; its last checkpoint is being copied to the bucket".to_owned()
             }
@@ -517,7 +535,8 @@ fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: 
                 "{} running, {done} done",
                 text::count(workers - usize::try_from(done).unwrap_or(0), "worker")
             ),
-        });
+        };
+        draft.message(message + &report::behind_the_rest(draft));
         return;
     }
     if present > 0 && leaving == 0 {

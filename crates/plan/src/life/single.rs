@@ -112,7 +112,7 @@ fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, l
         worker.status = Phase::Pending;
         count = worker.restart_count;
     }
-    let delay = if counts {
+    let delay = if counts || ending.awaits_storage {
         backoff::delay(draft.settings, draft.snapshot.uid(), count)
     } else {
         jiff::SignedDuration::ZERO

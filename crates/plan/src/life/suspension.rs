@@ -2,7 +2,7 @@
 
 use trainyard_api::{Cause, State, condition};
 
-use super::{budget, report};
+use super::{budget, report, running};
 use crate::draft::Draft;
 use crate::text;
 use crate::world::World;
@@ -32,7 +32,12 @@ pub(super) fn hold(draft: &mut Draft<'_>) {
         0 => "Suspended: no pods; set suspend to false to go on".to_owned(),
         left => format!("Suspended: {} to be removed", text::count(left, "pod")),
     });
+    if left == 0 {
+        running::note_torn_down(draft);
+    }
     report::observe(draft, &world, &super::judge::Gang::new());
+    // It comes nearer again when the job goes on.
+    draft.status.estimated_completion = None;
     budget::remove(draft);
 }
 
