@@ -12,6 +12,8 @@ pub(crate) mod safetensors;
 pub(crate) mod ubjson;
 pub(crate) mod zip;
 
+use crate::store::{Store, StoreError};
+
 /// What a file says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wholeness {
@@ -29,6 +31,14 @@ pub(crate) enum Wholeness {
 ///
 /// The agent shares the memory of the pod.
 pub(crate) const READ_WHOLE: u64 = 16 << 20;
+
+/// What a file is that does not begin as it should: zeros are what a machine that lost power leaves of one that was not on
+/// the disk yet.
+pub(crate) fn hole_or_other(store: &dyn Store, path: &str, size: u64) -> Result<Wholeness, StoreError> {
+    let head = store.read(path, 0..size.min(4096))?;
+    let is_hole = head.iter().all(|byte| *byte == 0);
+    Ok(if is_hole { Wholeness::Cut("it begins with zeros".to_owned()) } else { Wholeness::Other })
+}
 
 /// Little-endian numbers out of bytes; nothing beyond their end.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {

@@ -40,9 +40,14 @@ const STEP_WORDS: [&str; 17] = [
 ];
 const EPOCH_WORDS: [&str; 4] = ["epoch", "epochs", "ep", "e"];
 
+/// Those of them that have other meanings, too.
+const WEAK_WORDS: [&str; 5] = ["e", "ep", "it", "model", "state"];
+
 /// Reads `checkpoint-epoch-3-step-610.pt`, `epoch=3-step=610.ckpt`, `global_step30`, `iter_0000100`, `model_5.ubj`, `1000`.
 ///
 /// A number counts only after a word that says what it is, or when it is the whole name: `resnet-50.pt` is not the 50th step.
+/// After a word that has other meanings, too, letters right behind the number must not make another word of it: `e2e`,
+/// `model-7b`.
 pub fn of_name(name: &str) -> Numbers {
     let stem = stem(name);
     if !stem.is_empty() && stem.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -67,6 +72,8 @@ pub fn of_name(name: &str) -> Numbers {
             if decimal {
                 // The digits behind the point belong to the same number, which counts nothing.
                 rest = rest[1..].trim_start_matches(|c: char| c.is_ascii_digit());
+            } else if WEAK_WORDS.contains(&word.as_str()) && is_within_a_word(rest) {
+                // It counts nothing.
             } else if STEP_WORDS.contains(&word.as_str()) {
                 numbers.step = numbers.step.or(value);
             } else if EPOCH_WORDS.contains(&word.as_str()) {
@@ -78,6 +85,17 @@ pub fn of_name(name: &str) -> Numbers {
         }
     }
     numbers
+}
+
+/// Does this, which is behind a number, go on with the same word? Thousands (`10k`) and the next number with its word
+/// (`e3s100`) do not.
+fn is_within_a_word(rest: &str) -> bool {
+    let after = rest.trim_start_matches(char::is_alphabetic);
+    let letters = &rest[..rest.len() - after.len()];
+    let next = after.strip_prefix(['=', '-', '_']).unwrap_or(after);
+    !letters.is_empty()
+        && !letters.eq_ignore_ascii_case("k")
+        && !next.starts_with(|c: char| c.is_ascii_digit())
 }
 
 /// A name without its ending, if that is one: a dot and letters.
@@ -108,6 +126,14 @@ mod tests {
             ("00042.npz", Some(42), None),
             ("ckpt-7", Some(7), None),
             ("resnet-50.pt", None, None),
+            ("e2e-example-config.json", None, None),
+            ("model-7b-config.json", None, None),
+            ("e3s100.pt", None, Some(3)),
+            ("ep3it500.pt", Some(500), Some(3)),
+            ("ep3_acc0.9.h5", None, Some(3)),
+            ("model_10k.pt", Some(10), None),
+            ("epoch3step610.pt", Some(610), Some(3)),
+            ("checkpoint-500steps.pt", Some(500), None),
             ("best.pt", None, None),
             ("v2", None, None),
             ("", None, None),

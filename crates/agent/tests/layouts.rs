@@ -109,6 +109,14 @@ fn a_torch_file_is_complete_only_as_a_whole() {
 fn files_of_zeros_are_partial() {
     assert_partial(&vec![file("epoch-3.pt", vec![0; 10_000])], "epoch-3.pt");
     assert_partial(&vec![file("epoch-3.pt", Vec::new())], "epoch-3.pt");
+    for ending in ["json", "npy", "h5", "ubj", "safetensors", "npz", "pkl", "msgpack", "params", "model"] {
+        let name = format!("step-9.{ending}");
+        let files = vec![file("step-3.json", "{}"), file(name.as_str(), vec![0; 4096])];
+        on_every_store(&files, |survey, _| {
+            assert_eq!(names(survey), (vec!["step-3.json".to_owned()], vec![name.clone()]));
+        });
+    }
+    assert_partial(&vec![file("model_9.ubj", vec![0; 4096])], "model_9.ubj");
     let mut holed = fixtures::torch(&[("epoch", 3)]);
     holed[..40].fill(0);
     // Not an archive any more at its beginning, but nothing that could be called cut off either.
@@ -119,12 +127,29 @@ fn files_of_zeros_are_partial() {
 }
 
 #[test]
+fn json_that_is_not_closed_is_partial_wherever_it_was_cut() {
+    for cut in ["{", "{\"st", "{\"st\n", "{\"loss\": Na", "[1, -Infin", "{\"a\": [1, 2],\n"] {
+        assert_partial(&vec![file("step-9.json", cut)], "step-9.json");
+    }
+    // Lines of JSON are no document, but nothing is missing.
+    assert_complete(
+        &vec![file("step-9.json", "{\"a\": 1}\n{\"a\": 2}\n")],
+        Layout::Files,
+        "step-9.json",
+        Some(9),
+        None,
+    );
+}
+
+#[test]
 fn other_peoples_files_are_left_alone() {
     let files = vec![
         file("tokens.bin", vec![5; 1000]),
         file("README.md", "hello"),
         file("failed-once", ""),
         file("metrics.json", "{"),
+        file("e2e-example-config.json", "{}"),
+        file("model-7b-config.json", "{}"),
         file(".checkpoint.tmp", "half"),
         file("events.out.tfevents.17", "x"),
         file("data.zip", fixtures::zip(&[("a", b"b")])),

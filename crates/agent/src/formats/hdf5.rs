@@ -1,12 +1,12 @@
 //! HDF5 (Keras weights): the superblock says where the file ends.
 
-use super::{Wholeness, u64_at};
+use super::{Wholeness, hole_or_other, u64_at};
 use crate::store::{Store, StoreError};
 
 pub(crate) fn read(store: &dyn Store, path: &str, size: u64) -> Result<Wholeness, StoreError> {
     let head = store.read(path, 0..size.min(96))?;
     if !head.starts_with(b"\x89HDF\r\n\x1a\n") {
-        return Ok(Wholeness::Other);
+        return hole_or_other(store, path, size);
     }
     // The end stands behind the addresses of the base and of one more table, each of eight bytes.
     let end = match head.get(8) {

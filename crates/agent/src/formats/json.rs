@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 
 use crate::store::{Store, StoreError};
 
-use super::{READ_WHOLE, Wholeness};
+use super::{READ_WHOLE, Wholeness, hole_or_other};
 
 /// A document without its lists, which are what makes a checkpoint large.
 #[derive(Debug, PartialEq)]
@@ -47,7 +47,7 @@ pub(crate) fn read(
 ) -> Result<(Wholeness, Option<Sketch>), StoreError> {
     let head = store.read(path, 0..size.min(64))?;
     let begins = head.iter().find(|byte| !byte.is_ascii_whitespace()).copied();
-    let Some(b'{' | b'[') = begins else { return Ok((Wholeness::Other, None)) };
+    let Some(b'{' | b'[') = begins else { return Ok((hole_or_other(store, path, size)?, None)) };
     if size > READ_WHOLE {
         return Ok((by_its_end(store, path, size)?, None));
     }
@@ -57,7 +57,9 @@ pub(crate) fn read(
         .or_else(|_| serde_json::from_slice(&without_python_numbers(&content)));
     Ok(match parsed {
         Ok(sketch) => (Wholeness::Whole, Some(sketch)),
-        Err(error) if error.is_eof() => (Wholeness::Cut("it ends in the middle".to_owned()), None),
+        Err(error) if error.is_eof() || !is_closed(&content) => {
+            (Wholeness::Cut("it ends in the middle".to_owned()), None)
+        }
         Err(_) if content.contains(&0) => (Wholeness::Cut("there is a hole in it".to_owned()), None),
         // Lines of JSON, for example: not cut off, only not a document.
         Err(_) => (Wholeness::Other, None),
@@ -66,11 +68,13 @@ pub(crate) fn read(
 
 fn by_its_end(store: &dyn Store, path: &str, size: u64) -> Result<Wholeness, StoreError> {
     let tail = store.read(path, size - 64..size)?;
-    let ends = tail.iter().rev().find(|byte| !byte.is_ascii_whitespace()).copied();
-    Ok(match ends {
-        Some(b'}' | b']') => Wholeness::Likely,
-        _ => Wholeness::Cut("it ends in the middle".to_owned()),
-    })
+    let is_closed = is_closed(&tail);
+    Ok(if is_closed { Wholeness::Likely } else { Wholeness::Cut("it ends in the middle".to_owned()) })
+}
+
+/// Does it end as an object or a list does?
+fn is_closed(content: &[u8]) -> bool {
+    matches!(content.trim_ascii_end().last(), Some(b'}' | b']'))
 }
 
 /// The same, with Python's own numbers replaced. In a text it does no harm: such texts are not used.

@@ -1,12 +1,12 @@
 //! A NumPy array in a file of its own: the header says how many bytes follow.
 
-use super::{Wholeness, u16_at, u32_at};
+use super::{Wholeness, hole_or_other, u16_at, u32_at};
 use crate::store::{Store, StoreError};
 
 pub(crate) fn read(store: &dyn Store, path: &str, size: u64) -> Result<Wholeness, StoreError> {
     let head = store.read(path, 0..size.min(64 << 10))?;
     if !head.starts_with(b"\x93NUMPY") {
-        return Ok(Wholeness::Other);
+        return hole_or_other(store, path, size);
     }
     Ok(match expected(&head) {
         Some(expected) if expected <= size => Wholeness::Whole,

@@ -1,6 +1,6 @@
 //! Universal Binary JSON, as XGBoost writes it: followed to its end without making anything of it.
 
-use super::{READ_WHOLE, Wholeness};
+use super::{READ_WHOLE, Wholeness, hole_or_other};
 use crate::store::{Store, StoreError};
 
 /// Deeper than any model.
@@ -9,7 +9,7 @@ const DEPTH: usize = 200;
 pub(crate) fn read(store: &dyn Store, path: &str, size: u64) -> Result<Wholeness, StoreError> {
     let head = store.read(path, 0..size.min(1))?;
     if head != b"{" {
-        return Ok(Wholeness::Other);
+        return hole_or_other(store, path, size);
     }
     let is_large = size > READ_WHOLE;
     let is_whole = if is_large {

@@ -50,6 +50,7 @@ pub(crate) fn judge(reader: &Reader<'_>, path: &str) -> Result<Judged, StoreErro
         "npy" => Judged::plain(npy::read(store, path, size)?),
         "h5" | "hdf5" => Judged::plain(hdf5::read(store, path, size)?),
         "pkl" | "pickle" | "pdparams" | "pdopt" | "joblib" => pickled(reader, path, size)?,
+        "msgpack" | "params" | "model" => Judged::plain(hole_or_other(reader, path, size)?),
         _ => Judged::plain(Wholeness::Other),
     })
 }
