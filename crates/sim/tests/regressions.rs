@@ -208,15 +208,18 @@ fn silence_ends_the_attempt_of_a_job_whose_workers_are_replaced_alone() {
     assert_eq!(status(&world).attempts[0].cause, Some(Cause::Stalled));
 }
 
-/// The leader was done, the others were not, and its silence was taken for a stall.
+/// The leader was done, the others were not, and its silence was taken for a stall; then, nothing ever was one. The others have as
+/// long as a stall takes, from its end on.
 #[test]
-fn a_leader_that_is_done_has_not_stalled() {
+fn who_outlasts_a_leader_that_is_done_has_its_time_and_no_more() {
     let mut world = running(TrainingJobSpec { stall_timeout_seconds: Some(60), ..spec() });
     world.progress(NAME);
-    world.settle();
+    world.pass(Duration::from_secs(50));
     world.succeed("bert-workers-0");
-    world.pass(Duration::from_mins(3));
+    world.pass(Duration::from_secs(55));
     assert_eq!((world.state(NAME), status(&world).attempts.len()), (Some(State::Running), 1));
+    world.pass(Duration::from_secs(10));
+    assert_eq!(status(&world).attempts[0].cause, Some(Cause::Stalled));
 }
 
 /// Of a job whose workers are replaced alone, nobody heard the agent that held the leader.

@@ -83,7 +83,7 @@ pub(super) fn end_attempt(draft: &mut Draft<'_>, ending: &Ending<'_>) {
     }
     let counts = policy::counts(ending);
     if cause.counts() {
-        announce_failure(draft, number, *pod, message);
+        announce_failure(draft, number, *pod, 0, message);
     }
     let mut restarts = draft.status.restarts.unwrap_or_default();
     let spec = &draft.snapshot.job.spec;
@@ -178,10 +178,17 @@ fn delay(draft: &Draft<'_>, cause: Cause) -> jiff::SignedDuration {
     backoff::delay(draft.settings, draft.snapshot.uid(), restart)
 }
 
-pub(super) fn announce_failure(draft: &mut Draft<'_>, number: i32, pod: Option<&PodView>, message: &str) {
-    // A worker that is replaced alone can fail more than once in one attempt: each pod is told of.
-    let pod = pod.map_or_else(String::new, |pod| format!("{}/{}", pod.name, pod.uid));
-    draft.warning("WorkerFailed", message, format!("{number}/{pod}"));
+/// A worker that is replaced alone can fail more than once in one attempt: `again` counts these.
+pub(super) fn announce_failure(
+    draft: &mut Draft<'_>,
+    number: i32,
+    pod: Option<&PodView>,
+    again: i32,
+    message: &str,
+) {
+    let pod = pod.map_or("", |pod| pod.name.as_str());
+    let occurrence = if again == 0 { format!("{number}/{pod}") } else { format!("{number}/{pod}/{again}") };
+    draft.warning("WorkerFailed", message, occurrence);
 }
 
 fn restart_message(

@@ -92,14 +92,13 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
 /// A failure that does not matter is told, too, once: the status then says that it failed.
 fn announce_ignored(draft: &mut Draft<'_>, number: i32, pod: &PodView, message: &str) {
     let mut known = draft.snapshot.job.status.iter().flat_map(|status| &status.worker_statuses);
-    if !known.any(|worker| worker.pod_name == pod.name && worker.phase == Phase::Failed) {
-        ending::announce_failure(
-            draft,
-            number,
-            Some(pod),
-            &format!("{message}; ignored by a rule of failurePolicy"),
-        );
+    if known.any(|worker| worker.pod_name == pod.name && worker.phase == Phase::Failed) {
+        return;
     }
+    let mut workers = draft.status.worker_statuses.iter();
+    let again = workers.find(|worker| worker.pod_name == pod.name).map_or(0, |worker| worker.restart_count);
+    let message = format!("{message}; ignored by a rule of failurePolicy");
+    ending::announce_failure(draft, number, Some(pod), again, &message);
 }
 
 /// The number of the attempt that runs or comes next. Pods know it, too: a status that somebody removed is found again.

@@ -94,7 +94,9 @@ fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, l
     let name = member.pod_name(case.world.job);
     let mut restarts = draft.status.restarts.unwrap_or_default();
     if ending.cause.counts() {
-        ending::announce_failure(draft, number, loss.pod, &ending.message);
+        let mut workers = draft.status.worker_statuses.iter();
+        let again = workers.find(|worker| worker.pod_name == name).map_or(0, |worker| worker.restart_count);
+        ending::announce_failure(draft, number, loss.pod, again, &ending.message);
     }
     let end = policy::is_final(&case.snapshot.job.spec, draft.settings, &restarts, &[], ending);
     if let Some(end) = end.filter(|_| counts || ending.action == Some(FailureAction::Fail)) {
