@@ -129,7 +129,7 @@ pub enum StoreError {
         "there are no credentials for {0}: give the pod some, by a secret in its environment or by its service account"
     )]
     NoCredentials(String),
-    #[error("{place} cannot be reached ({reason}): check the endpoint, the region and the network policy")]
+    #[error("{place} cannot be reached: check the endpoint, the region and the network policy ({reason})")]
     Unreachable { place: String, reason: String },
     #[error("{place}: {reason}")]
     Other { place: String, reason: String },

@@ -148,7 +148,11 @@ fn what_is_wrong_with_a_bucket_is_told_and_training_starts() {
             "the credentials for s3://bucket/jobs/a were refused",
         ),
         ("s3://nowhere/jobs/a", server.variables("secret"), "the bucket nowhere does not exist"),
-        ("s3://bucket/jobs/a", nobody, "s3://bucket/jobs/a cannot be reached"),
+        (
+            "s3://bucket/jobs/a",
+            nobody,
+            "s3://bucket/jobs/a cannot be reached: check the endpoint, the region and the network policy (",
+        ),
     ] {
         let ready_file = world.disk.path().join("ready");
         let bucket = Bucket::open(url, variables).unwrap();
@@ -156,6 +160,7 @@ fn what_is_wrong_with_a_bucket_is_told_and_training_starts() {
         let report = Agent::new(Box::new(bucket), options).begin(at(0));
         let problem = report.problem.unwrap();
         assert!(problem.starts_with(words), "{problem}");
+        assert!(!problem.contains("Generic") && !problem.contains("retries"), "{problem}");
         assert!(ready_file.exists());
         std::fs::remove_file(ready_file).unwrap();
     }

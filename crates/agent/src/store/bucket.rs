@@ -153,7 +153,7 @@ impl Bucket {
                 StoreError::Refused(self.place.clone())
             }
             _ if says(&refusals) => StoreError::Refused(self.place.clone()),
-            _ => StoreError::Unreachable { place: self.place.clone(), reason: text },
+            _ => StoreError::Unreachable { place: self.place.clone(), reason: shortened(&text) },
         }
     }
 
@@ -266,6 +266,19 @@ fn causes(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// What happened, without how the library went about it: how long that took differs every time, and nobody can act on it.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 160;
+    let is_about_tries = |(before, _): &(&str, &str)| before.contains("Error performing");
+    let text = text.split_once(" - ").filter(is_about_tries).map_or(text, |(_, after)| after);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = words.join(" ");
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 impl Store for Bucket {
