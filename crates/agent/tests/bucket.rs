@@ -118,9 +118,12 @@ fn a_bad_hour_of_the_bucket_holds_the_start_and_is_no_fresh_start() {
     assert_eq!(agent.start(), Start::Held);
     assert!(report.unread && report.checkpoint.is_none() && !report.resume_differs, "{report:?}");
     let problem = report.problem.clone().unwrap();
-    for words in
-        ["the program is not started", "s3://bucket/ml/bert cannot be reached", "checkpoint.resume: Never"]
-    {
+    for words in [
+        "the program is not started",
+        "s3://bucket/ml/bert cannot be reached: check the endpoint",
+        "503 Service Unavailable)",
+        "checkpoint.resume: Never",
+    ] {
         assert!(problem.contains(words), "{words}: {problem}");
     }
     assert!(!world.ready_file().exists());

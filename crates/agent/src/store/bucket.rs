@@ -275,6 +275,7 @@ fn shortened(text: &str) -> String {
     let text = text.split_once(" - ").filter(is_about_tries).map_or(text, |(_, after)| after);
     let words: Vec<&str> = text.split_whitespace().collect();
     let text = words.join(" ");
+    let text = text.trim_end_matches(':').to_owned();
     match text.char_indices().nth(MOST) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
