@@ -91,8 +91,8 @@ fn columns() -> Vec<CustomResourceColumnDefinition> {
         column("Workers", "integer", ".status.workers.desired", 0),
         column("Age", "date", ".metadata.creationTimestamp", 0),
         column("Loss", "number", ".status.metrics.loss", 1),
-        // Every pod of an attempt has seen all restarts before it, whatever their cause.
-        column("Restarts", "integer", ".status.workerStatuses[0].restartCount", 1),
+        // Whatever their cause, and whether of all workers or of one.
+        column("Restarts", "integer", ".status.restarts.total", 1),
         // No date: kubectl shows dates as ages, and this one is ahead.
         column("ETA", "string", ".status.estimatedCompletion", 1),
         column("Framework", "string", ".status.effective.framework", 1),

@@ -47,14 +47,24 @@ pub(crate) const DATA_MOUNT: &str = "dataMountPath needs dataVolume: give the cl
 pub(crate) const OTHERS_CLAIM: &str = "claimName names a claim that exists already; size, storageClass and accessMode are for one \
      that is made: remove them, or claimName";
 pub(crate) const DOTS: &str = "path must stay inside the claim or the bucket: remove '..'";
-pub(crate) const S3_PATH: &str = "type s3 needs the bucket in path: write s3://bucket/prefix";
-pub(crate) const GCS_PATH: &str = "type gcs needs the bucket in path: write gs://bucket/prefix";
+pub(crate) const S3_PATH: &str =
+    "type s3 needs the bucket in path: write s3://bucket/prefix, with a bucket of a-z, 0-9, '.' and '-'";
+pub(crate) const GCS_PATH: &str = "type gcs needs the bucket in path: write gs://bucket/prefix, with a bucket of a-z, 0-9, '.', '-' and '_'";
 pub(crate) const PVC_PATH: &str = "path names a bucket, and the storage is a claim: give type: s3 or type: gcs with it, or a \
      directory inside the claim";
 pub(crate) const NO_CLAIM: &str =
     "size, storageClass, claimName and accessMode are for a claim, and this is a bucket: remove them";
 pub(crate) const BUCKET_STAYS: &str = "deleteOnCompletion removes a claim; what is in a bucket stays: leave it out, and empty the \
      bucket yourself or by a lifecycle rule";
+
+pub(crate) const UNHEARD: &str =
+    "stallTimeoutSeconds needs progress to be heard, but progress.source is None: remove one of the two";
+pub(crate) const SYSTEM_DIRECTORY: &str = "checkpoints need a directory of their own, because old ones are removed from it: not / or a \
+     directory of the system itself (/etc, /usr, /var, /home, /tmp, …), and no '.' or '..'; write /checkpoints";
+
+/// Directories that belong to a machine, and ways to get to them by dots. What is below them is nobody's in particular.
+pub(crate) const SYSTEM: &str =
+    r"^/+((bin|boot|dev|etc|home|lib|lib64|opt|proc|root|run|sbin|sys|tmp|usr|var)/*)?$|/\.\.?(/|$)";
 
 pub(crate) const EMPTY_RULE: &str = "a rule must say what it matches: give exitCodes, reasons or logPattern";
 pub(crate) const RESUME_ARG: &str =
@@ -63,8 +73,12 @@ pub(crate) const RESUME_ARG: &str =
 pub(crate) const HOLDS_NOTHING: &str =
     "holdEvictions needs checkpoints, but checkpoint.enabled is false: remove one of the two";
 
-/// A bucket and a prefix, behind the scheme. No part of the prefix is empty or made of dots, which no bucket could keep.
-pub(crate) const BUCKET: &str = r"[A-Za-z0-9][A-Za-z0-9._-]*(/[^/ \t\r\n]*[^/. \t\r\n][^/ \t\r\n]*)*/?$";
+/// The names that a bucket can have, behind each scheme.
+pub(crate) const S3_BUCKET: &str = "s3://[a-z0-9][a-z0-9.-]*";
+pub(crate) const GCS_BUCKET: &str = "gs://[a-z0-9][a-z0-9._-]*";
+
+/// A prefix in a bucket. No part of it is empty or made of dots, which no bucket could keep.
+pub(crate) const PREFIX: &str = r"(/[^/ \t\r\n]*[^/. \t\r\n][^/ \t\r\n]*)*/?$";
 
 pub(crate) fn name_message() -> String {
     format!(
@@ -132,6 +146,7 @@ pub(crate) fn attach(root: &mut JSONSchemaProps) {
                     BUCKET_STAYS,
                 )
             },
+            no_system_directory("directory"),
         ]);
     }
     let rules = property(spec, "failurePolicy").and_then(|policy| property(policy, "rules"));
@@ -150,8 +165,8 @@ pub(crate) fn attach(root: &mut JSONSchemaProps) {
                 field_path: Some(".path".into()),
                 ..rule("!has(self.path) || !self.path.contains('..')", DOTS)
             },
-            needs_bucket("s3", "s3://", S3_PATH),
-            needs_bucket("gcs", "gs://", GCS_PATH),
+            needs_bucket("s3", S3_BUCKET, S3_PATH),
+            needs_bucket("gcs", GCS_BUCKET, GCS_PATH),
             ValidationRule {
                 field_path: Some(".path".into()),
                 ..rule(
@@ -169,14 +184,22 @@ pub(crate) fn attach(root: &mut JSONSchemaProps) {
 }
 
 /// A storage of this type is the bucket that its path names. The rule has no field: the path may be missing.
-fn needs_bucket(kind: &str, scheme: &str, message: &str) -> ValidationRule {
+fn needs_bucket(kind: &str, bucket: &str, message: &str) -> ValidationRule {
     // In CEL, a raw string keeps its backslashes.
     rule(
         &format!(
-            "!has(self.type) || self.type != '{kind}' || (has(self.path) && self.path.matches(r'^{scheme}{BUCKET}'))"
+            "!has(self.type) || self.type != '{kind}' || (has(self.path) && self.path.matches(r'^{bucket}{PREFIX}'))"
         ),
         message,
     )
+}
+
+/// The directory of the checkpoints is nobody else's.
+fn no_system_directory(field: &str) -> ValidationRule {
+    ValidationRule {
+        field_path: Some(format!(".{field}")),
+        ..rule(&format!("!has(self.{field}) || !self.{field}.matches(r'{SYSTEM}')"), SYSTEM_DIRECTORY)
+    }
 }
 
 fn spec_rules() -> Vec<ValidationRule> {
@@ -188,6 +211,15 @@ fn spec_rules() -> Vec<ValidationRule> {
         ),
         rule("!has(self.roles) || self.roles.all(r, r.name != 'workers')", RESERVED_ROLE),
         rule("!has(self.dataMountPath) || has(self.dataVolume)", DATA_MOUNT),
+        no_system_directory("checkpointDir"),
+        ValidationRule {
+            field_path: Some(".stallTimeoutSeconds".into()),
+            ..rule(
+                "!has(self.stallTimeoutSeconds) || !has(self.progress) || !has(self.progress.source) || \
+                 self.progress.source != 'None'",
+                UNHEARD,
+            )
+        },
     ];
     for (first, has_first, second, has_second) in TWO_NAMES {
         rules.push(rule(&format!("!({has_first} && {has_second})"), two_names_message(first, second)));

@@ -315,6 +315,9 @@ pub struct Restarts {
     pub rescale: i32,
     /// What the pods are made of changed.
     pub update: i32,
+    /// All of them together.
+    #[serde(default)]
+    pub total: i32,
 }
 
 impl Restarts {

@@ -10,7 +10,9 @@ use crate::policy::{RestartPolicy, RestartScope};
 use crate::problem::{FieldPath, Problem};
 use crate::quantity::{Quantity, Resources};
 use crate::rules;
-use crate::spec::{CheckpointStorage, Role, RoleSuccess, StorageType, TrainingJob, TrainingJobSpec};
+use crate::spec::{
+    CheckpointStorage, ProgressSource, Role, RoleSuccess, StorageType, TrainingJob, TrainingJobSpec,
+};
 use crate::spelling::upper_snake;
 use crate::template::{Training, template_problems};
 
@@ -28,6 +30,22 @@ pub(crate) const OURS: [&str; 12] = [
     "PET_MASTER_PORT",
     "POD_NAME",
     "TRAINYARD_ATTEMPT",
+];
+
+/// Reasons that Kubernetes gives for the end of a pod, as it writes them. There may be others.
+const REASONS: [&str; 12] = [
+    "OOMKilled",
+    "Error",
+    "ContainerCannotRun",
+    "StartError",
+    "Evicted",
+    "DeletionByPodGC",
+    "DeletionByTaintManager",
+    "EvictionByEvictionAPI",
+    "PreemptionByScheduler",
+    "TerminationByKubelet",
+    "NodeShutdown",
+    "UnexpectedAdmissionError",
 ];
 
 /// Every problem of this job. `gpu_resource` is the resource that `gpusPerWorker` asks for.
@@ -218,6 +236,16 @@ fn storage(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
         );
     }
     let checkpoint = path.key("checkpoint");
+    let system = regex_lite::Regex::new(rules::SYSTEM);
+    let is_system = |directory: &str| system.as_ref().is_ok_and(|system| system.is_match(directory));
+    let directory = spec.checkpoint.as_ref().and_then(|checkpoint| checkpoint.directory.as_deref());
+    let fields = [
+        (path.key("checkpointDir"), spec.checkpoint_dir.as_deref()),
+        (checkpoint.key("directory"), directory),
+    ];
+    for (field, _) in fields.into_iter().filter(|(_, directory)| directory.is_some_and(is_system)) {
+        problems.error(field, rules::SYSTEM_DIRECTORY);
+    }
     if spec.checkpoint.as_ref().and_then(|c| c.directory.as_deref()).is_some_and(|d| !d.starts_with('/')) {
         problems.error(checkpoint.key("directory"), "must be an absolute path, starting with /");
     }
@@ -228,6 +256,13 @@ fn storage(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
         spec.checkpoint_storage().is_some_and(|it| it.kind.unwrap_or_default().scheme().is_some());
     if is_bucket && spec.delete_checkpoints_with_job() {
         problems.error(checkpoint.key("deleteOnCompletion"), rules::BUCKET_STAYS);
+    }
+    let has_own_claim = spec.checkpoint_storage().is_some_and(|it| it.claim_name.is_some());
+    if has_own_claim && spec.delete_checkpoints_with_job() {
+        problems.warning(
+            checkpoint.key("deleteOnCompletion"),
+            "has no effect: the claim that claimName names is yours, and stays; leave it out",
+        );
     }
     let path = checkpoint.key("storage");
     if let Some(storage) = spec.checkpoint_storage() {
@@ -250,19 +285,16 @@ fn storage(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
 
 fn bucket(storage: &CheckpointStorage, path: &FieldPath, problems: &mut Problems) {
     let kind = storage.kind.unwrap_or_default();
-    let message = match kind {
+    let (message, bucket) = match kind {
         StorageType::Pvc if storage.path.as_deref().is_some_and(|path| path.contains("://")) => {
             return problems.error(path.key("path"), rules::PVC_PATH);
         }
         StorageType::Pvc => return,
-        StorageType::S3 => rules::S3_PATH,
-        StorageType::Gcs => rules::GCS_PATH,
+        StorageType::S3 => (rules::S3_PATH, rules::S3_BUCKET),
+        StorageType::Gcs => (rules::GCS_PATH, rules::GCS_BUCKET),
     };
-    let is_bucket = |path: &str| {
-        let rest = kind.scheme().and_then(|scheme| path.strip_prefix(scheme));
-        let form = regex_lite::Regex::new(&format!("^{}", rules::BUCKET));
-        rest.is_some_and(|rest| form.is_ok_and(|form| form.is_match(rest)))
-    };
+    let form = regex_lite::Regex::new(&format!("^{bucket}{}", rules::PREFIX));
+    let is_bucket = |path: &str| form.as_ref().is_ok_and(|form| form.is_match(path));
     if !storage.path.as_deref().is_some_and(is_bucket) {
         problems.error(path.key("path"), message);
     }
@@ -335,11 +367,24 @@ fn policies(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
         for (at, code) in rule.exit_codes.iter().flatten().enumerate() {
             problems.range(|| path.key("exitCodes").index(at), Some(*code), 1..=255);
         }
+        for (at, reason) in rule.reasons.iter().flatten().enumerate() {
+            let mut known = REASONS.into_iter();
+            if let Some(known) = known.find(|known| known != reason && known.eq_ignore_ascii_case(reason)) {
+                problems.warning(
+                    path.key("reasons").index(at),
+                    format!("{reason} is never told, {known} is: reasons are compared letter by letter"),
+                );
+            }
+        }
         if let Some(pattern) = &rule.log_pattern
             && let Err(error) = regex_lite::Regex::new(pattern)
         {
             problems.error(path.key("logPattern"), format!("is no regular expression: {error}"));
         }
+    }
+    let source = spec.progress.as_ref().and_then(|progress| progress.source);
+    if spec.stall_timeout_seconds.is_some() && source == Some(ProgressSource::None) {
+        problems.error(path.key("stallTimeoutSeconds"), rules::UNHEARD);
     }
     if spec.restart_policy() == RestartPolicy::Never && spec.restart_scope() == RestartScope::Worker {
         problems.warning(

@@ -238,6 +238,43 @@ const BAD: &[(&str, By, &str)] = &[
         By::Rule,
         "workers is the role that numWorkers makes: choose another name",
     ),
+    ("{image: x, checkpoint: {directory: /}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: //}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /etc}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /usr/}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /bin}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /sbin}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /lib}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /lib64}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /proc}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /dev/}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /sys}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /boot}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /run}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /var}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /home}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /root}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /opt}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /tmp/}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /c/..}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpoint: {directory: /./}}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpointDir: /}", By::Rule, "need a directory of their own"),
+    ("{image: x, checkpointDir: /var/}", By::Rule, "need a directory of their own"),
+    (
+        "{image: x, stallTimeoutSeconds: 60, progress: {source: None}}",
+        By::Rule,
+        "stallTimeoutSeconds needs progress to be heard",
+    ),
+    (
+        "{image: x, checkpoint: {storage: {type: s3, path: 's3://My_Bucket/runs'}}}",
+        By::Rule,
+        "with a bucket of a-z, 0-9, '.' and '-'",
+    ),
+    (
+        "{image: x, checkpoint: {storage: {type: gcs, path: 'gs://Bucket'}}}",
+        By::Rule,
+        "with a bucket of a-z, 0-9, '.', '-' and '_'",
+    ),
     ("{image: x, dataMountPath: /data}", By::Rule, "dataMountPath needs dataVolume"),
     (
         "{image: x, checkpoint: {storage: {claimName: c, size: 1Gi}}}",
@@ -523,6 +560,13 @@ const GOOD: &[&str] = &[
     "{image: x, checkpoint: {storage: {type: s3, path: 's3://bucket'}}}",
     "{image: x, checkpoint: {storage: {type: s3, path: 's3://my-bucket.eu/runs/2026/'}}}",
     "{image: x, checkpoint: {deleteOnCompletion: false, storage: {type: gcs, path: 'gs://bucket/a=b/v1.2'}}}",
+    "{image: x, checkpoint: {storage: {type: gcs, path: 'gs://my_bucket/runs'}}}",
+    "{image: x, checkpoint: {directory: /tmp/checkpoints/}}",
+    "{image: x, checkpoint: {directory: /var/lib/.hidden}}",
+    "{image: x, checkpointDir: /tmpfs}",
+    "{image: x, stallTimeoutSeconds: 60, progress: {source: Logs}}",
+    "{image: x, progress: {source: None}}",
+    "{image: x, checkpoint: {deleteOnCompletion: false, storage: {claimName: mine}}}",
     "{image: x, checkpoint: {enabled: false, storage: {size: 10Gi, storageClass: fast, accessMode: ReadWriteOnce}}}",
     "{image: x, dataVolume: {claimName: d, readOnly: true}, dataMountPath: /in}",
     "{image: x, template: {metadata: {labels: {team: a}}, spec: {nodeSelector: {gpu: a100}, tolerations: [{operator: Exists}]}}}",
@@ -563,6 +607,30 @@ fn a_variable_of_ours_is_a_warning() {
 }
 
 /// All combinations of what the rules look at: the API server and `validate` say the same, word for word.
+#[test]
+fn a_reason_that_is_spelt_otherwise_is_a_warning() {
+    let with = |reason: &str| {
+        let text = format!("{{image: x, failurePolicy: {{rules: [{{reasons: [{reason}], action: Fail}}]}}}}");
+        problems(&manifest(&text)).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let told = with("OOMkilled");
+    assert_eq!(told.len(), 1);
+    assert!(told[0].contains("reasons[0]") && told[0].contains("OOMKilled is"), "{told:?}");
+    for good in ["OOMKilled", "Evicted", "SomethingNew"] {
+        assert_eq!(with(good), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn deleting_a_claim_of_your_own_is_a_warning() {
+    for (storage, warnings) in [("{claimName: mine}", 1), ("{size: 1Gi}", 0)] {
+        let text = format!("{{image: x, checkpoint: {{deleteOnCompletion: true, storage: {storage}}}}}");
+        let problems = problems(&manifest(&text));
+        let found = problems.iter().filter(|problem| problem.severity == Severity::Warning).count();
+        assert_eq!((problems.len(), found), (warnings, warnings), "{problems:?}");
+    }
+}
+
 #[test]
 fn rules_and_validate_agree() {
     let programs =

@@ -209,6 +209,7 @@ fn status() -> impl Strategy<Value = TrainingJobStatus> {
                         stall: rescale,
                         rescale,
                         update,
+                        ..Restarts::default()
                     }),
                     attempts,
                     conditions,

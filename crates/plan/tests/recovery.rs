@@ -559,6 +559,7 @@ fn every_loss_of_one_worker_is_written_down_and_told() {
     bert.settle();
     assert_eq!(bert.restarts(), (3, 1, 0, 0), "it ran after the failure that was written down");
     assert_eq!(bert.status().worker_statuses[1].restart_count, 4);
+    assert_eq!(bert.status().restarts.unwrap().total, 4, "the column counts all");
 }
 
 #[test]

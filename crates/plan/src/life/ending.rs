@@ -161,6 +161,7 @@ pub(super) fn count(restarts: &mut Restarts, cause: Cause, counts: bool) {
         _ => &mut restarts.disruption,
     };
     *counter = counter.saturating_add(1);
+    restarts.total = restarts.total();
 }
 
 /// How long the next attempt waits. Failures without progress wait longer and longer; the first disruption in a row does not wait, and

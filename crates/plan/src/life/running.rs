@@ -189,6 +189,8 @@ fn begin(draft: &mut Draft<'_>, world: String, number: i32) {
         // All ranks must go on from the same one, whatever is saved until the last of them is created.
         draft.decide();
     }
+    // None so far is a number, too, for whoever lists jobs.
+    draft.status.restarts.get_or_insert_default();
     draft.status.start_time.get_or_insert_with(|| time.clone());
     draft.status.active_since.get_or_insert(time);
 }
