@@ -93,7 +93,7 @@ struct Copy {
     is_known: bool,
     /// The attempt has been noted there.
     is_noted: bool,
-    problem: Option<String>,
+    problem: Option<StoreError>,
     ask_again: Duration,
 }
 
@@ -119,7 +119,7 @@ impl Copy {
         if (self.is_known && self.is_noted) || now.elapsed < self.ask_again {
             return;
         }
-        self.problem = self.try_to_tend(attempt, resume).err().map(|error| error.to_string());
+        self.problem = self.try_to_tend(attempt, resume).err();
         self.ask_again = now.elapsed + BREAK;
     }
 
@@ -359,6 +359,13 @@ impl Agent {
         self.is_ending && self.unsent.is_some()
     }
 
+    /// Does the bucket refuse it, which does not pass by itself?
+    pub fn is_refused(&self) -> bool {
+        self.copy.as_ref().is_some_and(|copy| {
+            copy.problem.as_ref().is_some_and(StoreError::is_refusal) || copy.mirror.is_refused()
+        })
+    }
+
     /// Sends the newest of the checkpoints to be kept that the copy does not have, unless another is under way.
     fn send_next(&mut self, survey: &Survey, protected: &BTreeSet<String>, now: Moment) {
         let keep = self.options.keep_last;
@@ -488,14 +495,16 @@ impl Agent {
             add_problems(
                 &mut report,
                 [format!(
-                    "the program has ended, but {unsent} is not in {} yet: this is tried again until the pod's \
-                     terminationGracePeriodSeconds are over, and then it may be lost",
+                    "the program has ended, but {unsent} is not in {} yet: it is lost with the pod unless it arrives before that \
+                     ends",
                     copy.place
                 )],
             );
         }
-        let of_the_copy = self.copy.iter().flat_map(|copy| [copy.problem.as_deref(), copy.mirror.problem()]);
-        let of_the_copy = of_the_copy.flatten().map(str::to_owned).collect::<Vec<_>>();
+        let of_the_copy = self.copy.iter().flat_map(|copy| {
+            [copy.problem.as_ref().map(ToString::to_string), copy.mirror.problem().map(str::to_owned)]
+        });
+        let of_the_copy = of_the_copy.flatten().collect::<Vec<_>>();
         add_problems(
             &mut report,
             survey.problems.iter().chain(&self.lasting_problems).cloned().chain(of_the_copy),

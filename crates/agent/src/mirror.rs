@@ -180,6 +180,7 @@ pub struct Mirror {
     arrived: HashMap<String, Marker>,
     under_way: Option<String>,
     problem: Option<String>,
+    is_refused: bool,
     rest_until: Duration,
     /// What is not this job's to remove.
     untouchable: Vec<Marker>,
@@ -240,7 +241,17 @@ impl Mirror {
         });
         let (arrived, rest_until) = (HashMap::new(), Duration::ZERO);
         let untouchable = Vec::new();
-        Self { jobs, outcomes, arrived, under_way: None, problem: None, rest_until, untouchable, bell }
+        Self {
+            jobs,
+            outcomes,
+            arrived,
+            under_way: None,
+            problem: None,
+            is_refused: false,
+            rest_until,
+            untouchable,
+            bell,
+        }
     }
 
     /// Rings this from now on; the first one counts.
@@ -281,6 +292,11 @@ impl Mirror {
         self.under_way.as_deref()
     }
 
+    /// Was what was sent last refused?
+    pub fn is_refused(&self) -> bool {
+        self.is_refused
+    }
+
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
@@ -302,6 +318,7 @@ impl Mirror {
 
     fn note(&mut self, outcome: Outcome, elapsed: Duration) {
         self.under_way = None;
+        self.is_refused = matches!(&outcome, Outcome::Failed(error) if error.is_refusal());
         match outcome {
             Outcome::Sent(marker, Cleaning { removed, problem }) => {
                 self.problem = problem

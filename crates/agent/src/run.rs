@@ -24,7 +24,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Runs until SIGTERM or SIGINT, then looks once more: programs save in the time that they are given to end.
 ///
-/// If checkpoints are copied to a bucket, what was saved has to arrive there first, however often that takes.
+/// If checkpoints are copied to a bucket, what was saved has to arrive there first, however often that takes, unless it is
+/// refused.
 ///
 /// Ends at once as long as the program has not been let go: then there is nothing to save.
 pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std::io::Result<()> {
@@ -60,7 +61,8 @@ pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std:
     tell(agent.finish(clock.now()));
     // Whoever ends the pod sets the limit to this.
     let mut pause = FIRST_PAUSE;
-    while agent.is_owing() {
+    // What is refused will hardly be allowed while we wait, so that is tried a few times only.
+    while agent.is_owing() && !(agent.is_refused() && pause == LONGEST_PAUSE) {
         std::thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
         tell(agent.finish(clock.now()));

@@ -136,6 +136,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Does it take a person to mend it? Others may pass.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::NoCredentials(_) | Self::Denied(_))
+    }
+
     /// What the system says about a path, in our words.
     pub fn of_io(path: &str, error: &std::io::Error) -> Self {
         use std::io::ErrorKind;
