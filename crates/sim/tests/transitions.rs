@@ -130,7 +130,11 @@ fn forget(value: &mut Value) {
             }
             fields.values_mut().for_each(forget);
         }
-        Value::Array(all) => all.iter_mut().for_each(forget),
+        Value::Array(all) => {
+            // What the agent is told.
+            all.retain(|value| !value.as_str().is_some_and(|text| text.starts_with("--attempt=")));
+            all.iter_mut().for_each(forget);
+        }
         _ => {}
     }
 }
