@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use trainyard_api::TrainingJob;
 use trainyard_plan::{Target, TargetKind, Vanished};
 
@@ -13,7 +14,7 @@ use crate::execute::{is_labelled, relabel};
 use crate::look::Eyes;
 use crate::memory::{Echo, LostPod};
 use crate::moment::Moment;
-use crate::port::{Port, Refusal};
+use crate::port::{JobRef, Port, Refusal};
 use crate::views::{attempt, controller};
 
 /// When to ask again after a passing fault.
@@ -89,6 +90,9 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
     /// Makes sure that these pods of an attempt that has ended are gone: not only out of sight. One that has lost its label gets it back
     /// and is then removed like any other; one that the watch never told of is removed here. Says when to ask again, if one is left.
     pub(crate) async fn make_way(&self, key: &JobKey, job: &TrainingJob, pods: &[String]) -> Option<Instant> {
+        if pods.is_empty() {
+            return None;
+        }
         let before = Before {
             job: job.metadata.uid.as_deref().unwrap_or_default(),
             attempt: job
@@ -142,12 +146,10 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             return Ok(Left::Going);
         }
         if !is_labelled(&metadata, &key.name) {
-            tracing::warn!(job = %key, pod = %name, "its label was removed; putting it back");
-            return match relabel(self.port, &reference, TargetKind::Pod, name, &metadata).await {
-                Ok(echo) => Ok(Left::Seen(echo)),
-                Err(Refusal::NotFound) => Ok(Left::Going),
-                Err(refusal) => Err(refusal),
-            };
+            return Ok(self
+                .put_back(key, &reference, name, &metadata)
+                .await?
+                .map_or(Left::Going, Left::Seen));
         }
         if metadata.deletion_timestamp.is_none() {
             tracing::warn!(job = %key, pod = %name, "it was never seen; removing it");
@@ -173,8 +175,19 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
         if !is_it || controller(&metadata).as_deref() != Some(&pod.job) {
             return Ok(None);
         }
-        tracing::warn!(job = %key, pod = %pod.name, "its label was removed; putting it back");
-        match relabel(self.port, &reference, TargetKind::Pod, &pod.name, &metadata).await {
+        self.put_back(key, &reference, &pod.name, &metadata).await
+    }
+
+    /// Gives a pod the label back by which it is seen. Nothing, if it has gone meanwhile.
+    async fn put_back(
+        &self,
+        key: &JobKey,
+        reference: &JobRef,
+        name: &str,
+        metadata: &ObjectMeta,
+    ) -> Result<Option<Echo>, Refusal> {
+        tracing::warn!(job = %key, pod = %name, "its label was removed; putting it back");
+        match relabel(self.port, reference, TargetKind::Pod, name, metadata).await {
             Ok(echo) => Ok(Some(echo)),
             Err(Refusal::NotFound) => Ok(None),
             // Another pod of its name by now, or only a busy server: asking again tells.

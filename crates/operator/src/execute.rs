@@ -15,7 +15,7 @@ use crate::events;
 use crate::memory::Echo;
 use crate::port::{JobRef, NewEvent, Port, Refusal, Written};
 use crate::saying::StatusChange;
-use crate::views::controller;
+use crate::views::{controller, version};
 
 /// What came of a plan.
 #[derive(Debug, Default)]
@@ -288,12 +288,8 @@ impl<P: Port> Run<'_, P> {
             };
             return Done::InTheWay(what, format!("{whose}; {advice}"));
         }
-        let version =
-            metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0);
-        if label(names::MANAGED_BY_LABEL) == Some(names::MANAGED_BY)
-            && label(names::JOB_LABEL) == Some(&self.reference.name)
-        {
-            return Done::Echo(Echo::Reached { kind, name: name.to_owned(), version });
+        if is_labelled(&metadata, &self.reference.name) {
+            return Done::Echo(Echo::Reached { kind, name: name.to_owned(), version: version(&metadata) });
         }
         match relabel(self.port, &self.reference, kind, name, &metadata).await {
             Ok(echo) => Done::Echo(echo),

@@ -97,7 +97,6 @@ pub trait Port: Send + Sync {
     /// Merge patch of the job (its finalizers), if it still has this version.
     fn patch_job(&self, job: &JobRef, patch: &Value)
     -> impl Future<Output = Result<Written, Refusal>> + Send;
-    /// Merge patch of the job's status.
     /// Writes a status over the one before. Only the difference is sent.
     fn write_status(
         &self,
@@ -106,6 +105,7 @@ pub trait Port: Send + Sync {
     ) -> impl Future<Output = Result<Written, Refusal>> + Send {
         async { self.patch_status(job, &change.patch()).await }
     }
+    /// Merge patch of the job's status.
     fn patch_status(
         &self,
         job: &JobRef,

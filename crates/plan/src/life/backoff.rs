@@ -1,9 +1,10 @@
 //! How long to wait before the next attempt.
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::hash;
 
-use crate::draft::later;
+use crate::draft::{Draft, later};
 use crate::settings::Settings;
 
 /// The delay before restart number `restart` (1 for the first): base, 2 × base, 4 × base … up to the maximum,
@@ -18,9 +19,12 @@ pub(super) fn delay(settings: &Settings, uid: &str, restart: i32) -> SignedDurat
     SignedDuration::from_millis(i64::try_from(millis).unwrap_or(i64::MAX))
 }
 
-/// No delay is longer: the longest one, with its jitter.
-pub(super) fn longest(settings: &Settings) -> SignedDuration {
-    settings.backoff_max.saturating_add(settings.backoff_max / 10)
+/// The moment before which nothing is started, if it is still to come.
+pub(super) fn pending(draft: &Draft<'_>) -> Option<Time> {
+    // Further away than the longest delay with its jitter: somebody has set the clock back since.
+    let longest = draft.settings.backoff_max.saturating_add(draft.settings.backoff_max / 10);
+    let latest = until(draft.now, longest);
+    draft.status.backoff_until.clone().filter(|until| draft.now < until.0 && until.0 <= latest)
 }
 
 /// The moment when the next attempt may start, in whole seconds, rounded up: the status keeps no more.

@@ -370,12 +370,7 @@ fn furnish(draft: &mut Draft<'_>, world: &World<'_>) {
 
 /// Whether pods may be created now: no backoff, nobody else's pods or dying objects under our names.
 fn may_start(draft: &mut Draft<'_>, world: &World<'_>) -> bool {
-    // Further away than any delay: somebody has set the clock back since.
-    let longest = backoff::until(draft.now, backoff::longest(draft.settings));
-    if let Some(until) = draft.status.backoff_until.clone()
-        && draft.now < until.0
-        && until.0 <= longest
-    {
+    if let Some(until) = backoff::pending(draft) {
         draft.wake(until.0);
         return false;
     }

@@ -34,13 +34,11 @@ pub(super) fn mend(draft: &mut Draft<'_>, case: &Case<'_, '_>) -> bool {
     }
     let gone: Vec<&PodView> = members.iter().filter_map(|member| needed(member)?.pod).collect();
     draft.delete_pods(gone);
-    if let Some(until) = draft.status.backoff_until.clone() {
-        if draft.now < until.0 {
-            draft.wake(until.0);
-            return false;
-        }
-        draft.status.backoff_until = None;
+    if let Some(until) = backoff::pending(draft) {
+        draft.wake(until.0);
+        return false;
     }
+    draft.status.backoff_until = None;
     let missing: Vec<Member<'_, '_>> =
         members.into_iter().filter(|member| needed(member).is_some_and(|loss| loss.pod.is_none())).collect();
     // What was refused is not asked for again before its time.
@@ -131,9 +129,7 @@ fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, l
         format!("{number}/{name}/{count}"),
     );
     // A delay that another worker waits out is neither cut short nor forgotten.
-    let others = draft.status.backoff_until.take().filter(|until| draft.now < until.0);
-    let others =
-        others.filter(|until| until.0 <= backoff::until(draft.now, backoff::longest(draft.settings)));
+    let others = backoff::pending(draft);
     ending::hold_off(draft, delay);
     draft.status.backoff_until = draft.status.backoff_until.take().max(others);
     if let Some(until) = draft.status.backoff_until.clone() {
