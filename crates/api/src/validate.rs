@@ -4,6 +4,9 @@
 //! and what rules cannot say. It never judges a change, only one object.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use regex_lite::Regex;
 
 use crate::names::{JOB_NAME_MAX, REPLICAS_MAX, is_dns_label, role_name_max};
 use crate::policy::{RestartPolicy, RestartScope};
@@ -236,8 +239,7 @@ fn storage(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
         );
     }
     let checkpoint = path.key("checkpoint");
-    let system = regex_lite::Regex::new(rules::SYSTEM);
-    let is_system = |directory: &str| system.as_ref().is_ok_and(|system| system.is_match(directory));
+    let is_system = |directory: &str| matches(&SYSTEM_FORM, directory);
     let directory = spec.checkpoint.as_ref().and_then(|checkpoint| checkpoint.directory.as_deref());
     let fields = [
         (path.key("checkpointDir"), spec.checkpoint_dir.as_deref()),
@@ -283,19 +285,32 @@ fn storage(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
     }
 }
 
+/// A form that texts have, read once: every plan begins with a validation.
+type Form = LazyLock<Option<Regex>>;
+
+static SYSTEM_FORM: Form = LazyLock::new(|| Regex::new(rules::SYSTEM).ok());
+static S3_FORM: Form = LazyLock::new(|| bucket_form(rules::S3_BUCKET));
+static GCS_FORM: Form = LazyLock::new(|| bucket_form(rules::GCS_BUCKET));
+
+fn bucket_form(bucket: &str) -> Option<Regex> {
+    Regex::new(&format!("^{bucket}{}", rules::PREFIX)).ok()
+}
+
+fn matches(form: &Form, text: &str) -> bool {
+    form.as_ref().is_some_and(|form| form.is_match(text))
+}
+
 fn bucket(storage: &CheckpointStorage, path: &FieldPath, problems: &mut Problems) {
     let kind = storage.kind.unwrap_or_default();
-    let (message, bucket) = match kind {
+    let (message, form) = match kind {
         StorageType::Pvc if storage.path.as_deref().is_some_and(|path| path.contains("://")) => {
             return problems.error(path.key("path"), rules::PVC_PATH);
         }
         StorageType::Pvc => return,
-        StorageType::S3 => (rules::S3_PATH, rules::S3_BUCKET),
-        StorageType::Gcs => (rules::GCS_PATH, rules::GCS_BUCKET),
+        StorageType::S3 => (rules::S3_PATH, &S3_FORM),
+        StorageType::Gcs => (rules::GCS_PATH, &GCS_FORM),
     };
-    let form = regex_lite::Regex::new(&format!("^{bucket}{}", rules::PREFIX));
-    let is_bucket = |path: &str| form.as_ref().is_ok_and(|form| form.is_match(path));
-    if !storage.path.as_deref().is_some_and(is_bucket) {
+    if !storage.path.as_deref().is_some_and(|path| matches(form, path)) {
         problems.error(path.key("path"), message);
     }
     if storage.size.is_some()
@@ -377,7 +392,7 @@ fn policies(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
             }
         }
         if let Some(pattern) = &rule.log_pattern
-            && let Err(error) = regex_lite::Regex::new(pattern)
+            && let Err(error) = Regex::new(pattern)
         {
             problems.error(path.key("logPattern"), format!("is no regular expression: {error}"));
         }

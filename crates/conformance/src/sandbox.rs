@@ -33,6 +33,11 @@ impl With {
     pub fn content(content_type: &'static str) -> Self {
         Self { content_type: Some(content_type), ..Self::default() }
     }
+
+    /// An answer of this type.
+    pub fn accepting(self, accept: &'static str) -> Self {
+        Self { accept: Some(accept), ..self }
+    }
 }
 
 impl Sandbox {
@@ -56,7 +61,7 @@ impl Sandbox {
 
     /// GET with an Accept header.
     pub async fn get_as(&self, path: &str, accept: &'static str) -> Answer {
-        self.ask(Method::GET, path, String::new(), With { accept: Some(accept), ..With::default() }).await
+        self.ask(Method::GET, path, String::new(), With::default().accepting(accept)).await
     }
 
     /// POST of JSON.

@@ -36,6 +36,8 @@ pub struct Outcome {
     pub outdated: bool,
     /// A passing fault: try again after a while.
     pub fault: Option<String>,
+    /// The fault is only about the budget: object and why. If it does not pass, the job goes on without one.
+    pub unguarded: Option<(String, String)>,
 }
 
 impl Outcome {
@@ -161,6 +163,8 @@ enum Done {
     Stopped(Refusal, String),
     /// This object is not ours.
     InTheWay(String, String),
+    /// The budget cannot be had just now.
+    NotYetGuarded(String, String),
     /// The budget cannot be had.
     Unguarded {
         taken: bool,
@@ -191,6 +195,10 @@ impl<P: Port> Run<'_, P> {
             Done::InTheWay(what, why) => {
                 self.outcome.obstacles.push((ObstacleKind::NameConflict, what, why));
             }
+            Done::NotYetGuarded(what, why) => {
+                self.outcome.fault = Some(format!("{what}: {why}"));
+                self.outcome.unguarded = Some((what, why));
+            }
             Done::Unguarded { taken, what, why } => {
                 self.outcome.obstacles.push((ObstacleKind::Unguarded { taken }, what, why));
             }
@@ -216,7 +224,7 @@ impl<P: Port> Run<'_, P> {
             Step::RemoveBudget(name) => match self.port.remove_budget(&self.reference, name).await {
                 // What may not be removed goes with the job.
                 Ok(()) | Err(Refusal::NotFound | Refusal::Forbidden(_)) => Done::Yes,
-                Err(refusal) => passing(refusal, format!("pod disruption budget {name}")),
+                Err(refusal) => not_yet_guarded(refusal, format!("pod disruption budget {name}")),
             },
             Step::DeleteJob => match self.port.delete_job(&self.reference).await {
                 Ok(()) | Err(Refusal::NotFound | Refusal::Conflict) => Done::Yes,
@@ -321,7 +329,7 @@ impl<P: Port> Run<'_, P> {
                 Done::Unguarded { taken: true, what, why }
             }
             Err(refusal @ (Refusal::Conflict | Refusal::Passing(_) | Refusal::NotFound)) => {
-                passing(refusal, what)
+                not_yet_guarded(refusal, what)
             }
             Err(refusal) => Done::Unguarded { taken: false, what, why: refusal.to_string() },
         }
@@ -363,9 +371,9 @@ impl<P: Port> Run<'_, P> {
 }
 
 /// Nobody watches budgets: one that has changed in the meantime is looked at again, and not left to the next version of the job.
-fn passing(refusal: Refusal, what: String) -> Done {
+fn not_yet_guarded(refusal: Refusal, what: String) -> Done {
     match refusal {
-        Refusal::Conflict => Done::Stopped(Refusal::Passing(refusal.to_string()), what),
+        Refusal::Conflict | Refusal::Passing(_) => Done::NotYetGuarded(what, refusal.to_string()),
         refusal => Done::Stopped(refusal, what),
     }
 }

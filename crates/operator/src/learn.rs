@@ -17,6 +17,9 @@ use crate::port::Port;
 /// How often the role may not allow something before the job's owner hears of it.
 const FORBIDDEN_TRIES: u32 = 5;
 
+/// How often a budget may be out of reach before the job goes on without it: nobody who trains waits for one.
+const BUDGET_TRIES: u32 = 4;
+
 /// When to look again after a plan that was made from an old version of the job. The newer version brings the job back by itself;
 /// this is only a safeguard.
 const OUTDATED_AGAIN: Duration = Duration::from_secs(2);
@@ -53,9 +56,16 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             |obstacle: &Obstacle| obstacle.generation == generation && planned.wall < obstacle.retry_at;
         memory.obstacles.retain(is_current);
         let mut fault = outcome.fault;
+        let mut obstacles = outcome.obstacles;
+        if let Some((object, message)) = outcome.unguarded
+            && memory.faults >= BUDGET_TRIES
+        {
+            fault = None;
+            obstacles.push((ObstacleKind::Unguarded { taken: false }, object, message));
+        }
         let mut cramped = false;
-        memory.refusals += u32::from(!outcome.obstacles.is_empty());
-        for (kind, object, message) in outcome.obstacles {
+        memory.refusals += u32::from(!obstacles.is_empty());
+        for (kind, object, message) in obstacles {
             // Right after an API server has started, its roles allow nothing for a moment.
             let is_refused =
                 matches!(kind, ObstacleKind::Forbidden | ObstacleKind::Unguarded { taken: false });
@@ -80,11 +90,9 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             look.wake(now + delay);
         } else if outcome.outdated {
             look.wake(now + OUTDATED_AGAIN);
-        } else {
+        } else if memory.obstacles.is_empty() {
             memory.faults = 0;
-            if memory.obstacles.is_empty() {
-                memory.refusals = 0;
-            }
+            memory.refusals = 0;
         }
         look.report_due = outcome.report_due;
         if cramped {

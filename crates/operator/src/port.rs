@@ -22,6 +22,10 @@ use trainyard_plan::{Importance, NewObject, NodeState, Target, TargetKind};
 use crate::saying::StatusChange;
 use crate::stacks;
 
+/// Of what was written, only the metadata is of interest: the API server need not send, nor we read, the rest.
+const ONLY_METADATA: http::HeaderValue =
+    http::HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+
 /// Longer than any write takes; after it, the effect is unknown and the next plan finds out.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -186,12 +190,25 @@ impl KubePort {
         answer
     }
 
+    /// Sends a write. Its answer is no more than metadata, or a status.
+    async fn send_write(
+        &self,
+        verb: &'static str,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<String, Refusal> {
+        let brief = |mut request: http::Request<Vec<u8>>| {
+            request.headers_mut().insert(http::header::ACCEPT, ONLY_METADATA);
+            request
+        };
+        self.send(verb, request.map(brief)).await
+    }
+
     async fn write(
         &self,
         verb: &'static str,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<Written, Refusal> {
-        let text = self.send(verb, request).await?;
+        let text = self.send_write(verb, request).await?;
         let answer: Answer = serde_json::from_str(&text)
             .map_err(|error| Refusal::Passing(format!("an answer that is no object: {error}")))?;
         let resource_version = answer.metadata.resource_version;
@@ -301,7 +318,7 @@ impl Port for KubePort {
     async fn delete(&self, job: &JobRef, target: &Target, grace: Option<u32>) -> Result<(), Refusal> {
         let params = DeleteParams { grace_period_seconds: grace, ..only(&target.uid) };
         let request = Request::new(url(target.kind, &job.namespace)).delete(&target.name, &params);
-        self.send("delete", request).await.map(drop)
+        self.send_write("delete", request).await.map(drop)
     }
 
     async fn patch(&self, job: &JobRef, target: &Target, patch: &Value) -> Result<Written, Refusal> {
@@ -323,7 +340,7 @@ impl Port for KubePort {
     }
 
     async fn delete_job(&self, job: &JobRef) -> Result<(), Refusal> {
-        self.send("delete", jobs(&job.namespace).delete(&job.name, &only(&job.uid))).await.map(drop)
+        self.send_write("delete", jobs(&job.namespace).delete(&job.name, &only(&job.uid))).await.map(drop)
     }
 
     async fn set_budget(&self, job: &JobRef, budget: &PodDisruptionBudget) -> Result<(), Refusal> {
@@ -334,10 +351,10 @@ impl Port for KubePort {
             {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": job.uid},
             {"op": "add", "path": "/spec", "value": budget.spec},
         ]);
-        match self.send("budget", json_patch(url.clone(), name, &operations)).await {
+        match self.send_write("budget", json_patch(url.clone(), name, &operations)).await {
             Err(Refusal::NotFound) => {
                 let request = Request::new(url).create(&post(), json(budget)?);
-                match self.send("budget", request).await {
+                match self.send_write("budget", request).await {
                     Err(Refusal::AlreadyExists) => Err(Refusal::Conflict),
                     answer => answer.map(drop),
                 }
@@ -353,13 +370,13 @@ impl Port for KubePort {
     async fn remove_budget(&self, job: &JobRef, name: &str) -> Result<(), Refusal> {
         let Some(uid) = self.own_budget(job, name).await? else { return Ok(()) };
         let url = PodDisruptionBudget::url_path(&(), Some(&job.namespace));
-        self.send("budget", Request::new(url).delete(name, &only(&uid))).await.map(drop)
+        self.send_write("budget", Request::new(url).delete(name, &only(&uid))).await.map(drop)
     }
 
     async fn record_event(&self, event: &NewEvent) -> Result<(), Refusal> {
         let body = json(&crate::events::to_kubernetes(event, &self.instance))?;
         let request = Request::new(Event::url_path(&(), Some(&event.job.namespace))).create(&post(), body);
-        self.send("event", request).await.map(drop)
+        self.send_write("event", request).await.map(drop)
     }
 
     async fn metadata(

@@ -96,6 +96,8 @@ pub struct Server {
     events: BTreeSet<String>,
     /// Budgets for evictions, by name. Nobody watches them.
     budgets: BTreeMap<String, PodDisruptionBudget>,
+    /// Why budgets cannot be written just now.
+    pub no_budgets: Option<&'static str>,
     /// What watches were told, by kind.
     journal: [Vec<Sighting>; 5],
     /// No more pods than this that have not ended.
@@ -188,6 +190,7 @@ impl Server {
             children: Default::default(),
             events: BTreeSet::new(),
             budgets: BTreeMap::new(),
+            no_budgets: None,
             journal: Default::default(),
             quota: None,
             collects_at_once: true,
@@ -419,6 +422,9 @@ impl Server {
         job: &JobRef,
         budget: &PodDisruptionBudget,
     ) -> Result<(), Refusal> {
+        if let Some(why) = self.no_budgets {
+            return Err(Refusal::Passing(why.to_owned()));
+        }
         let name = budget.metadata.name.clone().unwrap_or_default();
         match self.budgets.get_mut(&name) {
             Some(other) if !is_of(other, &job.uid) => return Err(Refusal::AlreadyExists),

@@ -245,3 +245,22 @@ fn a_leader_that_its_agent_holds_is_told_to_go_on_from_what_is_there() {
     assert_eq!(attempt.resumed_from.unwrap().path, "/checkpoints/step-10");
     assert_eq!(world.state(NAME), Some(State::Running));
 }
+
+/// As long as budgets could not be written, nothing was reported: the job seemed to wait for its pods, which ran.
+#[test]
+fn a_budget_that_cannot_be_had_keeps_no_report_back() {
+    let mut world = World::new(Make::default(), true);
+    world.server().no_budgets = Some("no endpoints available");
+    world.submit(NAME, one_by_one());
+    world.settle();
+    world.run_all();
+    world.pass(Duration::from_secs(15));
+    assert_eq!(world.state(NAME), Some(State::Running));
+    let message = status(&world).message.unwrap();
+    assert!(message.contains("no endpoints available"), "{message}");
+    world.server().no_budgets = None;
+    world.pass(Duration::from_mins(2));
+    assert_eq!(world.server().budgets().len(), 1);
+    let message = status(&world).message.unwrap();
+    assert!(!message.contains("no endpoints available"), "{message}");
+}

@@ -45,7 +45,11 @@ impl View<'_> {
                 self.whole(object, &mut out);
                 out.into()
             }
-            Form::Metadata => partial(&object.value()).to_string().into(),
+            Form::Metadata => {
+                let mut out = Vec::with_capacity(1024);
+                only_metadata(object, &mut out);
+                out.into()
+            }
             Form::Table(_) => {
                 let metadata = json!({"resourceVersion": object.revision.to_string()});
                 let rows = vec![self.row(&object.value())];
@@ -83,7 +87,7 @@ impl View<'_> {
                     out.extend_from_slice(object.tail().get(1..).unwrap_or(b"}"));
                 }
                 Form::Whole => self.whole(object, &mut out),
-                _ => out.extend_from_slice(partial(&object.value()).to_string().as_bytes()),
+                _ => only_metadata(object, &mut out),
             }
         }
         out.extend_from_slice(b"]}");
@@ -97,7 +101,7 @@ impl View<'_> {
         out.extend_from_slice(b"\",\"object\":");
         match self.form {
             Form::Whole => self.whole(object, out),
-            Form::Metadata => out.extend_from_slice(partial(&object.value()).to_string().as_bytes()),
+            Form::Metadata => only_metadata(object, out),
             Form::Table(_) => {
                 let metadata = json!({"resourceVersion": object.revision.to_string()});
                 let table = self.table(&metadata, vec![self.row(&object.value())], first);
@@ -185,6 +189,13 @@ impl View<'_> {
         }
         row
     }
+}
+
+/// The same as [`partial`], without reading the rest of the object.
+fn only_metadata(object: &Object, out: &mut Vec<u8>) {
+    out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
+    out.extend_from_slice(object.metadata().as_bytes());
+    out.push(b'}');
 }
 
 fn partial(object: &Value) -> Value {

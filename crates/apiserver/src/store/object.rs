@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use trainyard_objects::At as _;
 
@@ -71,6 +73,16 @@ impl Object {
     pub(crate) fn value(&self) -> Value {
         // Our own writing is always readable.
         serde_json::from_slice(&self.json).unwrap_or_default()
+    }
+
+    /// Its metadata, as it is written.
+    pub(crate) fn metadata(&self) -> &str {
+        #[derive(Deserialize)]
+        struct Only<'a> {
+            #[serde(borrow)]
+            metadata: &'a RawValue,
+        }
+        serde_json::from_slice::<Only<'_>>(&self.json).map_or("{}", |only| only.metadata.get())
     }
 
     /// What follows `apiVersion` and `kind`: the rest of the object, up to and with its closing brace.

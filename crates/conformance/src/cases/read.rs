@@ -1,10 +1,11 @@
 //! GET of objects and of collections: selectors, pages, versions, and other forms of the same data.
 
+use http::Method;
 use serde_json::json;
 
 use super::cases;
 use crate::fixtures::{WIDGETS, allow_pods, config_map, labelled, pod, widget};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{Sandbox, With};
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
@@ -51,6 +52,7 @@ cases! { "read":
     "a Table of pods has the columns that kubectl shows" => table_pods,
     "only the metadata of an object" => partial,
     "only the metadata of a list" => partial_list,
+    "only the metadata of what was written" => partial_writes,
     "an answer as YAML, or none" => as_yaml,
     "an Accept that nobody can satisfy is 406" => not_acceptable,
     "any Accept is JSON" => accept_any,
@@ -481,6 +483,28 @@ async fn partial(s: Sandbox) {
         .is(200)
         .has(json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "a", "labels": {"x": "1"}}}))
         .lacks("/data");
+}
+
+async fn partial_writes(s: Sandbox) {
+    let partial = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "a"}});
+    let json = With::content("application/json").accepting(METADATA);
+    let merge = With::content("application/merge-patch+json").accepting(METADATA);
+    for (kind, object) in [("configmaps", config_map("a")), (WIDGETS, widget("a", json!({})))] {
+        let one = format!("{kind}/a");
+        let made = s.ask(Method::POST, kind, object.to_string(), json.clone()).await.is(201);
+        let made = made.has(partial.clone()).lacks("/data").lacks("/spec");
+        let labels = json!({"metadata": {"labels": {"x": "1"}}}).to_string();
+        let changed = s.ask(Method::PATCH, &one, labels, merge.clone()).await.is(200);
+        let changed = changed.has(partial.clone()).lacks("/data").lacks("/spec");
+        assert_ne!(made.version(), changed.version(), "{}", changed.text());
+        let again = s.ask(Method::PATCH, &one, "{}".to_owned(), merge.clone()).await.is(200);
+        assert_eq!(again.version(), changed.version(), "{}", again.text());
+        // What went at once is a Status, which has no other form.
+        let gone = s.ask(Method::DELETE, &one, String::new(), With::default().accepting(METADATA)).await;
+        gone.is(200).has(json!({"kind": "Status", "status": "Success"}));
+        // So is a refusal.
+        s.ask(Method::PATCH, &one, "{}".to_owned(), merge.clone()).await.is(404).has(json!({"kind": "Status"}));
+    }
 }
 
 async fn partial_list(s: Sandbox) {
