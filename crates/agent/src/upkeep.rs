@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::layouts::{Candidate, is_written_last};
-use crate::numbers;
+use crate::numbers::{self, Numbers};
 use crate::scan::{Checkpoint, Place, Survey};
 use crate::store::{Kind, QUARANTINE, Store, StoreError};
 use crate::tree;
@@ -79,6 +79,8 @@ impl Kept for Checkpoint {
 
 /// Those of a row of complete checkpoints that are older than the newest `keep`, and so may go. None may if that is 0.
 ///
+/// Ranks may save a file each, so what has the same step and epoch counts as one, and stays or goes together.
+///
 /// `protected` are paths that never may, such as that which this attempt resumed from.
 pub(crate) fn surplus<'a, T: Kept>(
     newest_first: impl IntoIterator<Item = &'a T>,
@@ -93,15 +95,20 @@ pub(crate) fn surplus<'a, T: Kept>(
         .map(|kept| (kept.place(), kept))
         .filter(|(place, _)| is_one_of_many(&place.path))
         .collect();
+    let mut stay: Vec<Numbers> = Vec::new();
+    for (place, _) in &row {
+        if stay.len() < keep && !stay.contains(&place.numbers) {
+            stay.push(place.numbers);
+        }
+    }
     // Whoever resumed from an older checkpoint by hand writes lower steps now: what was written last is kept, too.
     // Of several that have the same time, that is the newest, which is kept anyway.
-    let written_last = row.iter().rev().max_by_key(|(place, _)| place.time).map(|(place, _)| &place.path);
-    let may_go = |place: &Place, kept: &T| {
-        let is_protected = protected.contains(&place.path);
-        let is_protected = is_protected || kept.roots().iter().any(|root| protected.contains(root));
-        !is_protected && written_last != Some(&place.path)
+    stay.extend(row.iter().rev().max_by_key(|(place, _)| place.time).map(|(place, _)| place.numbers));
+    let is_protected = |(place, kept): &&(Place, &T)| {
+        protected.contains(&place.path) || kept.roots().iter().any(|root| protected.contains(root))
     };
-    row.iter().skip(keep).filter(|(place, kept)| may_go(place, kept)).map(|(_, kept)| *kept).collect()
+    stay.extend(row.iter().filter(is_protected).map(|(place, _)| place.numbers));
+    row.iter().filter(|(place, _)| !stay.contains(&place.numbers)).map(|(_, kept)| *kept).collect()
 }
 
 /// One of a row, by its name. `best.pt` and `final.pt` are kept for another reason than to resume from.

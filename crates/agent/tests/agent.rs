@@ -259,6 +259,22 @@ fn old_checkpoints_go_and_nothing_else() {
 }
 
 #[test]
+fn files_of_one_step_stay_and_go_together() {
+    let place = Place::new();
+    let names = |step: u32| (0..4).map(move |rank| format!("checkpoint-step-{step}-rank-{rank}.pt"));
+    for name in [100, 200, 300, 400].into_iter().flat_map(names) {
+        place.add(&name, files::torch(&[]));
+        place.date(&name, SystemTime::UNIX_EPOCH + Duration::from_hours(480_000));
+    }
+    let resumed_from = place.resumed_from("checkpoint-step-400-rank-3.pt");
+    place.agent(resumed_from).begin(at(0));
+    // Started again in the same attempt, which had resumed from an older one.
+    let older = place.resumed_from("checkpoint-step-100-rank-2.pt");
+    place.agent(Options { keep_last: 2, ..older }).begin(at(10));
+    assert_eq!(place.names(), [100, 300, 400].into_iter().flat_map(names).collect::<Vec<_>>());
+}
+
+#[test]
 fn another_number_to_keep_takes_effect_at_the_next_look() {
     let place = Place::new();
     for step in 1..=6 {

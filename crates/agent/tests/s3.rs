@@ -233,6 +233,22 @@ fn the_copy_keeps_as_many_as_it_is_told() {
 }
 
 #[test]
+fn the_copy_keeps_all_files_of_a_step() {
+    let world = World::new();
+    let mut agent = world.mirroring("work", Options { keep_last: 1, ..options() });
+    agent.begin(at(0));
+    for step in 1..=2 {
+        let name = |rank| file(format!("step-{step}-rank-{rank}.pt"), files::torch(&[]));
+        world.write("work", &(0..3).map(name).collect());
+        agent.finish(at(step * 10));
+    }
+    let mut kept: Vec<_> =
+        mirror::markers(&world.bucket()).unwrap().into_iter().map(|marker| marker.path).collect();
+    kept.sort();
+    assert_eq!(kept, ["step-2-rank-0.pt", "step-2-rank-1.pt", "step-2-rank-2.pt"]);
+}
+
+#[test]
 fn an_upload_that_breaks_is_told_and_repeated() {
     let world = World::new();
     world.write("work", &vec![file("step-1.pt", files::torch(&[]))]);
