@@ -285,6 +285,9 @@ pub struct WorkerStatus {
     /// With restartScope Worker: the pod (its uid) whose failure was counted last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_uid: Option<String>,
+    /// It failed, and a rule of failurePolicy says that this does not matter: it counts as done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ignored: bool,
     /// Why it does not run, in the scheduler's or kubelet's words, or how it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,

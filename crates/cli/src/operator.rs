@@ -118,12 +118,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "BOOL", env = "TRAINYARD_STALL_STACKS", default_value_t = true, action = clap::ArgAction::Set)]
     stall_stacks: bool,
 
-    /// A job avoids a node on which it has failed so many times; 0: never.
-    #[arg(long, value_name = "N", env = "TRAINYARD_AVOID_NODE_AFTER", default_value_t = Settings::default().node_failures)]
+    /// A job avoids a node on which it has failed so many times (of its last ten attempts); 0: never.
+    #[arg(long, value_name = "N", env = "TRAINYARD_AVOID_NODE_AFTER", default_value_t = Settings::default().node_failures, value_parser = clap::value_parser!(u32).range(0..=10))]
     avoid_node_after: u32,
 
-    /// The same error so many times without progress in between ends a job, whatever backoffLimit allows; 0: never.
-    #[arg(long, value_name = "N", env = "TRAINYARD_SAME_FAILURE_LIMIT", default_value_t = Settings::default().same_failures)]
+    /// The same error so many times (at most 10) without progress in between ends a job, whatever backoffLimit allows; 0: never.
+    #[arg(long, value_name = "N", env = "TRAINYARD_SAME_FAILURE_LIMIT", default_value_t = Settings::default().same_failures, value_parser = clap::value_parser!(u32).range(0..=10))]
     same_failure_limit: u32,
 
     /// Image of the agent that watches the checkpoints beside rank 0, or none [default: the operator's own image].

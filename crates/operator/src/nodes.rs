@@ -45,7 +45,8 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             }
             nodes.sort_unstable();
             nodes.dedup();
-            let memory = core.memory(key)?;
+            // Nothing is remembered yet of a job that this process has never looked at: it is looked at, and then again.
+            let Some(memory) = core.memory(key) else { return Some(now.instant) };
             memory.nodes.retain(|node| now.instant.duration_since(node.since) < KNOWN_FOR);
             nodes.retain(|name| memory.nodes.iter().all(|node| node.view.name != *name));
             nodes

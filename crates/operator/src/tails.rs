@@ -10,13 +10,15 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;
 use trainyard_api::names;
-use trainyard_plan::{PodPhase, PodView, Snapshot, Tail};
+use trainyard_plan::{PodPhase, PodView, Snapshot, Tail, blames_a_peer};
 
 use crate::cache::JobKey;
 use crate::driver::Shared;
 
-/// Of so many pods that failed first, the logs are read: the root is among them.
+/// So many logs are read at once, of the pods that failed first: most of the time, the root is among them.
 const PODS_MAX: usize = 8;
+/// No more are read to find the root, however many pods failed.
+const PODS_READ: usize = 64;
 const LINES: i64 = 60;
 const BYTES: usize = 32 << 10;
 /// So long a decision waits for a log. A node that is down does not answer.
@@ -62,8 +64,14 @@ fn mute(snapshot: &Snapshot) -> Vec<&PodView> {
     };
     let mut pods: Vec<&PodView> = snapshot.own_pods().filter(failed).collect();
     pods.sort_by_key(|pod| pod.exit.as_ref().and_then(|exit| exit.at));
+    // A rule about words is about those of every pod. Otherwise the first few will do, as long as one of them does not only miss a peer.
+    let rules = snapshot.job.spec.failure_rules();
+    if !rules.iter().any(|rule| rule.log_pattern.is_some()) {
+        let victims = pods.iter().take_while(|pod| snapshot.tail(pod).is_some_and(blames_a_peer)).count();
+        pods.truncate((victims + PODS_MAX).min(PODS_READ));
+    }
+    pods.retain(|pod| snapshot.tail(pod).is_none());
     pods.truncate(PODS_MAX);
-    pods.retain(|pod| snapshot.tails.iter().all(|tail| tail.pod != pod.uid));
     pods
 }
 

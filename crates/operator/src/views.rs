@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -14,7 +14,7 @@ use kube::core::NamespaceResourceScope;
 use serde::Deserialize;
 use trainyard_api::checkpoint::AGENT_CONTAINER;
 use trainyard_api::names;
-use trainyard_plan::{ClaimView, Exit, ObjectView, PodPhase, PodView, Waiting, fingerprint};
+use trainyard_plan::{ClaimView, Disruption, Exit, ObjectView, PodPhase, PodView, Waiting, fingerprint};
 
 macro_rules! slim {
     ($slim:ident of $full:ty { $($field:ident : $kind:ty),* $(,)? }) => {
@@ -161,6 +161,12 @@ impl Viewed for SlimPod {
             deleting: self.metadata.deletion_timestamp.is_some(),
             // Sidecars end as they like: what the training container did decides.
             phase: match (self.status.phase.as_deref(), &exit) {
+                // A program that saves its work and ends well when it is told to go is not done.
+                (Some("Running" | "Succeeded" | "Failed"), Some(exit))
+                    if exit.code == 0 && self.was_told_to_go(exit) =>
+                {
+                    PodPhase::Failed
+                }
                 (Some("Running" | "Succeeded" | "Failed"), Some(exit)) if exit.code == 0 => {
                     PodPhase::Succeeded
                 }
@@ -181,7 +187,7 @@ impl Viewed for SlimPod {
             uid: self.metadata.uid.unwrap_or_default(),
             exit: exit.map(Box::new),
             waiting: waiting.map(Box::new),
-            disruption,
+            disruption: disruption.map(Box::new),
         }
     }
 }
@@ -193,8 +199,11 @@ impl SlimPod {
         let training = containers.iter().find(|container| container.name == names::CONTAINER);
         // An agent that ended badly has not failed the training.
         let inits = self.status.init_container_statuses.iter();
+        // Nor has a sidecar that is started again. Only an init container whose failure is the pod's has.
+        let is_over = self.status.phase.as_deref() == Some("Failed");
         let failed_init = inits.filter(|container| {
-            container.name != AGENT_CONTAINER
+            is_over
+                && container.name != AGENT_CONTAINER
                 && container.state.terminated.as_ref().is_some_and(|terminated| terminated.exit_code != 0)
         });
         let ended = training
@@ -207,6 +216,17 @@ impl SlimPod {
             message: ended.message.clone(),
             at: ended.finished_at,
         })
+    }
+
+    /// Whether it ended after somebody had decided that it should: the cluster, or whoever deleted it.
+    fn was_told_to_go(&self, exit: &Exit) -> bool {
+        // A kubelet that ends a pod says that the pod failed, whatever its program made of it.
+        let by_kubelet = self.status.phase.as_deref() == Some("Failed") && self.disruption().is_some();
+        let told = self.metadata.deletion_timestamp.as_ref().map(|leaves_by| {
+            let grace = self.metadata.deletion_grace_period_seconds.unwrap_or_default();
+            leaves_by.0.saturating_sub(SignedDuration::from_secs(grace)).unwrap_or(leaves_by.0)
+        });
+        by_kubelet || told.is_some_and(|told| exit.at.is_none_or(|at| at.as_second() >= told.as_second()))
     }
 
     /// Why it does not run yet: the scheduler's reason, or a container's.
@@ -228,15 +248,10 @@ impl SlimPod {
         Some(Waiting { reason, message: waiting.message.clone() })
     }
 
-    fn disruption(&self) -> Option<String> {
-        let target = self
-            .status
-            .conditions
-            .iter()
-            .find(|condition| condition.r#type == "DisruptionTarget" && condition.status == "True")
-            .map(|condition| {
-                condition.message.clone().or_else(|| condition.reason.clone()).unwrap_or_default()
-            });
+    fn disruption(&self) -> Option<Disruption> {
+        let mut conditions = self.status.conditions.iter();
+        let target = conditions
+            .find(|condition| condition.r#type == "DisruptionTarget" && condition.status == "True");
         let reason = self.status.reason.as_deref().filter(|reason| {
             matches!(
                 *reason,
@@ -252,12 +267,17 @@ impl SlimPod {
         // A pod that failed before its program was started: the node did not take it, or could not.
         let never_ran = self.status.phase.as_deref() == Some("Failed") && self.exit().is_none();
         let reason = reason.or_else(|| self.status.reason.as_deref().filter(|_| never_ran));
-        target.or_else(|| {
-            reason.map(|reason| match &self.status.message {
-                Some(message) => format!("{reason}: {message}"),
-                None => reason.to_owned(),
-            })
-        })
+        if target.is_none() && reason.is_none() {
+            return None;
+        }
+        let told = target.and_then(|target| target.message.clone().or_else(|| target.reason.clone()));
+        let message = told.unwrap_or_else(|| {
+            let said: Vec<&str> = reason.into_iter().chain(self.status.message.as_deref()).collect();
+            said.join(": ")
+        });
+        let reasons = target.and_then(|target| target.reason.clone()).into_iter();
+        let reasons = reasons.chain(reason.map(str::to_owned)).collect();
+        Some(Disruption { reasons, message })
     }
 }
 
@@ -317,4 +337,69 @@ pub(crate) fn attempt(metadata: &ObjectMeta) -> Option<i32> {
 /// Resource versions are comparable numbers (Kubernetes 1.35 says so officially; etcd's always were).
 pub(crate) fn version(metadata: &ObjectMeta) -> u64 {
     metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn view(metadata: Value, status: Value) -> PodView {
+        let pod: SlimPod =
+            serde_json::from_value(json!({"metadata": metadata, "spec": {}, "status": status})).expect("a pod");
+        pod.view()
+    }
+
+    /// A pod whose training container ended like this.
+    fn ended(phase: &str, code: i32, at: &str) -> Value {
+        let terminated = json!({"exitCode": code, "reason": "Completed", "finishedAt": at});
+        json!({"phase": phase, "containerStatuses": [{"name": names::CONTAINER, "state": {"terminated": terminated}}]})
+    }
+
+    #[test]
+    fn who_ends_well_because_it_was_told_to_go_is_not_done() {
+        let at = "2026-11-16T10:00:30Z";
+        assert_eq!(view(json!({}), ended("Succeeded", 0, at)).phase, PodPhase::Succeeded);
+        // A node that shuts down, or evicts, says that the pod failed.
+        let mut status = ended("Failed", 0, at);
+        status["reason"] = "Terminated".into();
+        let pod = view(json!({}), status);
+        assert_eq!(pod.phase, PodPhase::Failed);
+        assert_eq!(pod.disruption.map(|why| why.reasons), Some(vec!["Terminated".to_owned()]));
+        // A drain deletes the pod, with 30 s of grace: at 10:00:20 in the first case, after its end in the second.
+        for (leaves_by, phase) in
+            [("2026-11-16T10:00:50Z", PodPhase::Failed), ("2026-11-16T10:05:00Z", PodPhase::Succeeded)]
+        {
+            let metadata = json!({"deletionTimestamp": leaves_by, "deletionGracePeriodSeconds": 30});
+            assert_eq!(view(metadata, ended("Succeeded", 0, at)).phase, phase, "{leaves_by}");
+        }
+    }
+
+    #[test]
+    fn a_sidecar_that_is_started_again_has_not_failed_the_training() {
+        let sidecar = json!([{"name": "logs", "state": {"terminated": {"exitCode": 1}}}]);
+        let running = json!([{"name": names::CONTAINER, "state": {"running": {}}}]);
+        let status =
+            json!({"phase": "Running", "initContainerStatuses": sidecar, "containerStatuses": running});
+        assert_eq!(view(json!({}), status).phase, PodPhase::Running);
+        // An init container that fails takes the pod with it.
+        let status = json!({"phase": "Failed", "initContainerStatuses": sidecar, "containerStatuses": [
+            {"name": names::CONTAINER, "state": {"waiting": {"reason": "PodInitializing"}}},
+        ]});
+        let pod = view(json!({}), status);
+        assert_eq!((pod.phase, pod.exit.map(|exit| exit.code)), (PodPhase::Failed, Some(1)));
+    }
+
+    #[test]
+    fn a_disruption_has_all_its_names() {
+        let mut status = ended("Failed", 137, "2026-11-16T10:00:30Z");
+        status["reason"] = "Evicted".into();
+        status["message"] = "The node was low on resource: memory.".into();
+        status["conditions"] = json!([{"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet",
+            "message": "The node was low on resource: memory. Threshold quantity: 100Mi"}]);
+        let why = view(json!({}), status).disruption.expect("it was disrupted");
+        assert_eq!(why.reasons, ["TerminationByKubelet", "Evicted"]);
+        assert!(why.message.starts_with("The node was low"), "{}", why.message);
+    }
 }

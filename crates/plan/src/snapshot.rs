@@ -81,8 +81,17 @@ pub struct PodView {
     pub exit: Option<Box<Exit>>,
     /// Why it does not run yet.
     pub waiting: Option<Box<Waiting>>,
-    /// Why the cluster ended it, if it was the cluster (eviction, preemption, shutdown).
-    pub disruption: Option<String>,
+    /// Why the cluster ended it, or will, if it is the cluster (eviction, preemption, shutdown).
+    pub disruption: Option<Box<Disruption>>,
+}
+
+/// The cluster takes a pod away.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Disruption {
+    /// Kubernetes' own words for it: the condition's and the pod's, such as `TerminationByKubelet` and `Evicted`.
+    pub reasons: Vec<String>,
+    /// In a sentence.
+    pub message: String,
 }
 
 /// What an agent said last.
@@ -246,8 +255,11 @@ impl PodView {
 
     /// It is taken away because of its node, which may be dead.
     pub fn may_be_lost(&self) -> bool {
-        let by_taint = |why: &String| why.to_ascii_lowercase().contains("taint");
-        self.deleting && !self.is_finished() && self.disruption.as_ref().is_some_and(by_taint)
+        let by_taint = |why: &Disruption| {
+            let mut words = why.reasons.iter().chain([&why.message]);
+            words.any(|word| word.to_ascii_lowercase().contains("taint"))
+        };
+        self.deleting && !self.is_finished() && self.disruption.as_deref().is_some_and(by_taint)
     }
 
     /// Running, or done with success: what a started world consists of.

@@ -128,6 +128,13 @@ fn is_frame(line: &str) -> bool {
         || line.starts_with("traceback :")
         || line.starts_with('{')
         || line.contains("torch.distributed.elastic")
+        // What NCCL tells of itself, up to its farewell ("Abort COMPLETE"), is no error. Its warnings may be.
+        || line.contains("NCCL INFO")
+}
+
+/// Whether the end of this log only says that another program was gone.
+pub fn blames_a_peer(tail: &str) -> bool {
+    read(tail).blames_a_peer
 }
 
 fn blames(line: &str) -> bool {
@@ -204,6 +211,16 @@ mod tests {
         assert_eq!(words.error.as_deref(), Some("RuntimeError: the data is gone"));
         let killed = read("failed (exitcode: -9) local_rank: 0 (pid: 4) of binary: python");
         assert_eq!(killed.child_code, Some(137), "a signal, as a shell tells it");
+    }
+
+    #[test]
+    fn what_nccl_tells_of_itself_is_no_error() {
+        let words = read(
+            "node:17:17 [0] NCCL INFO NET/Plugin: dlerror=libnccl-net.so: cannot open: No such file or directory\n\
+             ValueError: bad batch 17\n\
+             node:17:42 [0] NCCL INFO comm 0x55d rank 0 nranks 2 cudaDev 0 busId 4b000 - Abort COMPLETE\n",
+        );
+        assert_eq!(words.error.as_deref(), Some("ValueError: bad batch 17"));
     }
 
     #[test]

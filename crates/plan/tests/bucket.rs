@@ -170,6 +170,21 @@ fn a_job_is_done_when_its_last_checkpoint_has_arrived() {
 }
 
 #[test]
+fn a_leader_that_is_lost_before_its_last_checkpoint_has_arrived_is_not_done() {
+    let mut bert = running();
+    bert.agent = Some(saved("epoch-8.pt", 8));
+    bert.succeed_all();
+    bert.change_pod("workers-0", |pod| pod.lingers = true);
+    bert.settle();
+    bert.operator_restarts();
+    bert.remove_pod("workers-0");
+    bert.settle();
+    assert_eq!((bert.state(), bert.causes()), (State::Initializing, vec![Cause::Disruption]));
+    let resumed = bert.attempts().last().unwrap().resumed_from.clone();
+    assert_eq!(resumed.map(|from| *from), saved("epoch-8.pt", 8).checkpoint, "what was after it is done again");
+}
+
+#[test]
 fn a_copy_that_is_under_way_gets_time_when_a_collective_breaks() {
     let mut bert = running();
     bert.agent = Some(AgentReport { writing: true, ..saved("epoch-2.pt", 2) });

@@ -13,7 +13,7 @@ use trainyard_api::{
     State, TrainingJobSpec, TrainingJobStatus, WorkerStatus, names,
 };
 use trainyard_plan::{
-    ClaimView, Exit, NewObject, ObjectView, Obstacle, ObstacleKind, PodPhase, PodView, Settings, Snapshot,
+    ClaimView, Disruption, Exit, NewObject, ObjectView, Obstacle, ObstacleKind, PodPhase, PodView, Settings, Snapshot,
     Waiting,
 };
 
@@ -167,6 +167,7 @@ fn conditions() -> impl Strategy<Value = Vec<Condition>> {
 fn worker() -> impl Strategy<Value = WorkerStatus> {
     (pod_name(), select(vec![Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed])).prop_map(
         |(pod_name, phase)| WorkerStatus {
+            ignored: phase == Phase::Failed && pod_name.len() % 2 == 0,
             worker_id: 0,
             pod_name,
             role: "workers".into(),
@@ -245,7 +246,7 @@ fn pod() -> impl Strategy<Value = (PodView, bool)> {
             proptest::option::of(time()),
         )),
         proptest::option::of(select(vec!["Unschedulable", "ContainerCreating", "ImagePullBackOff"])),
-        prop_oneof![4 => Just(None), 1 => Just(Some("Evicted".to_owned()))],
+        prop_oneof![4 => Just(None), 1 => Just(Some(evicted()))],
         proptest::option::of(select(vec!["node-1", "node-2"])),
         prop_oneof![3 => Just(true), 1 => Just(false)],
         any::<u16>(),
@@ -274,6 +275,10 @@ fn pod() -> impl Strategy<Value = (PodView, bool)> {
             (pod, right)
         },
     )
+}
+
+fn evicted() -> Box<Disruption> {
+    Box::new(Disruption { reasons: vec!["Evicted".to_owned()], message: "The node was low on memory".to_owned() })
 }
 
 fn object(name: &'static str) -> impl Strategy<Value = Vec<ObjectView>> {

@@ -452,8 +452,8 @@ fn nobody_waits_for_a_grace_that_a_dead_node_does_not_use() {
         bert.change_pod("workers-1", |pod| {
             pod.deleting = true;
             pod.leaves_by = Some(leaves_by);
-            pod.disruption = Some("Taint manager: deleting due to NoExecute taint".into());
         });
+        bert.disrupt("workers-1", "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint");
         assert!(bert.pod("workers-1").may_be_lost(), "its node is asked for");
         bert.nodes =
             state.map(|state| NodeView { name: "node-workers-1".into(), state }).into_iter().collect();

@@ -315,7 +315,7 @@ fn what_took_a_worker_away_is_the_cause_not_its_peers_that_failed_without_it() {
     // Its node may be slower to tell than theirs.
     let mut bert = running(job("bert").backoff_limit(0));
     bert.fail("workers-0", 1);
-    bert.change_pod("workers-1", |pod| pod.disruption = Some("Preempted by a more important pod".into()));
+    bert.disrupt("workers-1", "PreemptionByScheduler", "Preempted by a more important pod");
     bert.settle();
     assert_eq!((bert.causes(), bert.restarts()), (vec![Cause::Disruption], (0, 1, 0, 0)));
     assert_eq!(bert.attempts()[0].pod_name.as_deref(), Some("bert-workers-1"));
@@ -332,7 +332,7 @@ fn what_took_a_worker_away_is_the_cause_not_its_peers_that_failed_without_it() {
     }
     // A notice alone ends nothing: the pod still works.
     let mut bert = running(job("bert"));
-    bert.change_pod("workers-1", |pod| pod.disruption = Some("spot notice".into()));
+    bert.disrupt("workers-1", "SpotNotice", "spot notice");
     bert.settle();
     assert_eq!((bert.state(), bert.attempts().len()), (State::Running, 1));
 }

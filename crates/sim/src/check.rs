@@ -306,21 +306,25 @@ impl Checker {
         let number = status.attempts.last().map(|attempt| attempt.number);
         let world = Roles::of(job);
         let rules = job.spec.failure_rules();
-        let done = |name: &str| {
-            let ignored = |pod: &Fact| pod.failed() && pod.action(rules) == Some(FailureAction::Ignore);
-            self.of(uid, number).any(|pod| pod.name == name && (pod.succeeded || ignored(pod)))
+        let ignored = |pod: &Fact| pod.failed() && pod.action(rules) == Some(FailureAction::Ignore);
+        let won = |name: &str| self.of(uid, number).any(|pod| pod.name == name && pod.succeeded);
+        let done =
+            |name: &str| won(name) || self.of(uid, number).any(|pod| pod.name == name && ignored(pod));
+        let all_done = || {
+            let mut required =
+                world.members().filter(|member| member.role.success == RoleSuccess::Required);
+            required.all(|one| done(&one.pod_name(world.job)))
         };
         let mut members = world.members();
         let holds = match job.spec.success_policy() {
             _ if world.has_decider() => members
                 .filter(|member| member.role.success == RoleSuccess::Decides)
                 .all(|one| done(&one.pod_name(world.job))),
-            SuccessPolicy::AllWorkers => members
-                .filter(|member| member.role.success == RoleSuccess::Required)
-                .all(|one| done(&one.pod_name(world.job))),
-            SuccessPolicy::Leader => done(&world.leader()),
+            SuccessPolicy::AllWorkers => all_done(),
+            SuccessPolicy::Leader => won(&world.leader()) || all_done(),
             SuccessPolicy::AnyWorker => {
-                members.any(|member| member.role.is_workers() && done(&member.pod_name(world.job)))
+                let mut workers = members.filter(|member| member.role.is_workers());
+                workers.any(|member| won(&member.pod_name(world.job))) || all_done()
             }
         };
         demand!(holds, "completed, although in attempt {number:?} not everybody has succeeded who had to");

@@ -18,7 +18,7 @@ use crate::plan::Step;
 use crate::snapshot::{Obstacle, ObstacleKind};
 
 /// Makes the budget what it should be while the job is to run.
-pub(super) fn keep(draft: &mut Draft<'_>, gang: &Gang<'_>, ignored: &[&str]) {
+pub(super) fn keep(draft: &mut Draft<'_>, gang: &Gang<'_>) {
     let job = &*draft.snapshot.job;
     let is_alone = draft.status.worker_statuses.len() < 2;
     let one_by_one = job.spec.restart_scope() == RestartScope::Worker && !is_alone;
@@ -40,9 +40,7 @@ pub(super) fn keep(draft: &mut Draft<'_>, gang: &Gang<'_>, ignored: &[&str]) {
             draft.wake(until);
         }
         // Whose failure does not matter is as good as done: nobody waits until it is healthy.
-        let is_left = |worker: &&WorkerStatus| {
-            worker.phase != Phase::Succeeded && !ignored.contains(&worker.pod_name.as_str())
-        };
+        let is_left = |worker: &&WorkerStatus| worker.phase != Phase::Succeeded && !worker.ignored;
         let left = draft.status.worker_statuses.iter().filter(is_left);
         let left = i32::try_from(left.count()).unwrap_or(i32::MAX);
         let wanted = match (until, one_by_one) {

@@ -7,7 +7,7 @@ use trainyard_api::{
     Attempt, Cause, FailureAction, Phase, RestartScope, RoleSuccess, SuccessPolicy, WorkerStatus,
 };
 
-use super::policy;
+use super::{policy, report};
 use crate::draft::{Draft, later};
 use crate::settings::Settings;
 use crate::snapshot::{Exit, PodPhase, PodView, Snapshot};
@@ -119,32 +119,48 @@ impl<'a> Case<'_, 'a> {
         if is_copying(self.snapshot, self.world, self.gang) {
             return false;
         }
-        let succeeded = |member: Member<'_, '_>| self.member_succeeded(&member);
         let mut members = self.world.members();
-        if !self.world.has_decider() {
-            match self.snapshot.job.spec.success_policy() {
-                SuccessPolicy::AllWorkers => {}
-                SuccessPolicy::Leader => {
-                    return members.find(|member| member.rank == Some(Rank(0))).is_some_and(succeeded);
-                }
-                SuccessPolicy::AnyWorker => {
-                    return members.filter(|member| member.role.is_workers()).any(succeeded);
-                }
-            }
+        // Whose failure is ignored is done, but no success: one that the policy asks for must be a real one. When nobody is left who
+        // could bring it, all are done.
+        let mut ended_well = |wanted: &dyn Fn(&Member<'_, '_>) -> bool| {
+            let mut members = members.by_ref().filter(|member| wanted(member));
+            members.any(|member| self.member_succeeded(&member) && !self.member_was_ignored(&member))
+        };
+        let is_enough = match self.snapshot.job.spec.success_policy() {
+            _ if self.world.has_decider() => false,
+            SuccessPolicy::AllWorkers => false,
+            SuccessPolicy::Leader => ended_well(&|member| member.rank == Some(Rank(0))),
+            SuccessPolicy::AnyWorker => ended_well(&|member| member.role.is_workers()),
+        };
+        if is_enough {
+            return true;
         }
+        let members = self.world.members();
         let wanted = if self.world.has_decider() { RoleSuccess::Decides } else { RoleSuccess::Required };
         let mut deciding = members.filter(|member| member.role.success == wanted).peekable();
-        deciding.peek().is_some() && deciding.all(succeeded)
+        deciding.peek().is_some() && deciding.all(|member| self.member_succeeded(&member))
     }
 
-    /// A pod that succeeded may be gone (somebody cleaned up): the status remembers.
+    /// A pod that succeeded, or whose failure is ignored, may be gone (somebody cleaned up): the status remembers.
     pub(super) fn member_succeeded(&self, member: &Member<'_, '_>) -> bool {
-        if let Some(pod) = self.pod(member) {
-            return pod.phase == PodPhase::Succeeded || self.is_ignored(pod);
+        match self.pod(member) {
+            Some(pod) => pod.phase == PodPhase::Succeeded || self.member_was_ignored(member),
+            None => self.remembered(member).is_some(),
         }
-        let name = member.pod_name(self.world.job);
-        let mut workers = self.workers.iter();
-        self.is_created() && workers.any(|worker| worker.pod_name == name && worker.phase == Phase::Succeeded)
+    }
+
+    /// It failed, and a rule says that this does not matter.
+    fn member_was_ignored(&self, member: &Member<'_, '_>) -> bool {
+        let known = self.remembered(member).is_some_and(|worker| worker.ignored);
+        match self.pod(member) {
+            Some(pod) => self.is_ignored(pod) || (known && pod.phase == PodPhase::Failed),
+            None => known,
+        }
+    }
+
+    /// What the status says of a worker of this attempt that is done.
+    fn remembered(&self, member: &Member<'_, '_>) -> Option<&WorkerStatus> {
+        report::remembered(self.workers, &member.pod_name(self.world.job)).filter(|_| self.is_created())
     }
 
     /// All pods of the attempt have been seen once.
@@ -172,7 +188,8 @@ impl<'a> Case<'_, 'a> {
         let disrupted = |pod: &PodView| {
             pod.disruption.is_some() && pod.phase != PodPhase::Succeeded && !self.is_ignored(pod)
         };
-        self.gang.values().any(|pod| has_failed(pod)).then(|| pods.find(|pod| disrupted(pod))).flatten()
+        let failed = |pod: &&PodView| has_failed(pod) && !self.is_ignored(pod);
+        self.gang.values().any(failed).then(|| pods.find(|pod| disrupted(pod))).flatten()
     }
 
     /// The pod that failed first; of several at the same moment, the one of the lowest rank. Who only complains that a peer
@@ -185,13 +202,18 @@ impl<'a> Case<'_, 'a> {
                 failed.push(pod);
             }
         }
+        let some_were_read = failed.iter().any(|pod| self.snapshot.tail(pod).is_some());
         let when = |pod: &PodView| {
             let at = pod.exit.as_ref().and_then(|exit| exit.at).map(Timestamp::as_second);
-            (self.words(pod).blames_a_peer, at.is_none(), at)
+            // Of many, not all are read: whoever was not is no likelier to be the one than those who blame a peer.
+            let unread = some_were_read && self.snapshot.tail(pod).is_none();
+            (unread || self.words(pod).blames_a_peer, at.is_none(), at)
         };
         // Members first, in the order of their ranks; the first of equals is taken.
         let Some(root) = failed.iter().copied().min_by_key(|pod| when(pod)) else { return Root::None };
         let first = failed.iter().filter_map(|pod| pod.exit.as_ref()?.at).min();
+        // A node whose clock is ahead tells nothing about how long was waited.
+        let first = first.filter(|first| *first <= self.now);
         if let Some(first) = first.filter(|_| self.words(root).blames_a_peer)
             && self.gang.values().any(|pod| !pod.is_finished())
         {
@@ -209,7 +231,7 @@ impl<'a> Case<'_, 'a> {
         let words = self.words(pod);
         let action = self.action(pod, &words);
         let (cause, message) = if let Some(why) = &pod.disruption {
-            let message = format!("{title} was disrupted{place}: {}", why.trim_end_matches('.'));
+            let message = format!("{title} was disrupted{place}: {}", why.message.trim_end_matches('.'));
             (Cause::Disruption, message)
         } else {
             let (cause, how) = match &pod.exit {
@@ -245,7 +267,7 @@ impl<'a> Case<'_, 'a> {
         self.world.members().find_map(|member| {
             let pod = self.pod(&member);
             let gone = match pod {
-                Some(pod) => pod.deleting && pod.phase != PodPhase::Succeeded,
+                Some(pod) => pod.deleting && !self.member_succeeded(&member),
                 // Of a world of another shape this member was never a part.
                 None => same_shape && !self.member_succeeded(&member),
             };
@@ -255,7 +277,8 @@ impl<'a> Case<'_, 'a> {
 
     /// A pod that was taken away.
     pub(super) fn taken(&self, member: &Member<'_, '_>, pod: Option<&'a PodView>) -> Ending<'a> {
-        let why = pod.and_then(|pod| pod.disruption.as_deref()).unwrap_or("its pod was deleted");
+        let why = pod.and_then(|pod| pod.disruption.as_deref());
+        let why = why.map_or("its pod was deleted", |why| why.message.as_str());
         let message = format!("{} was lost: {why}", member.title());
         // As long as it runs, it can save its work, and the others with it.
         let broken = pod.is_none_or(|pod| pod.is_finished() || self.snapshot.is_on_dead_node(pod));

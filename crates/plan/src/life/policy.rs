@@ -26,7 +26,7 @@ fn matches(rule: &FailureRule, pod: &PodView, words: &Words, tail: Option<&str>)
     let code = exit_code(Some(pod), words);
     let reason = pod.exit.as_ref().and_then(|exit| exit.reason.as_deref());
     let is_reason = |wanted: &String| {
-        let disrupted = pod.disruption.as_deref().is_some_and(|why| why.starts_with(wanted.as_str()));
+        let disrupted = pod.disruption.as_ref().is_some_and(|why| why.reasons.contains(wanted));
         reason == Some(wanted) || disrupted
     };
     let found = |pattern: &String| {
@@ -113,11 +113,12 @@ fn same_failure(settings: &Settings, attempts: &[Attempt]) -> Option<usize> {
         _ => None,
     };
     let last = root(attempts.last()?)?;
-    let same = attempts
-        .iter()
-        .rev()
-        .take_while(|attempt| !attempt.made_progress() && root(attempt).as_ref() == Some(&last));
-    let times = same.count();
+    let without_progress = attempts.iter().rev().take_while(|attempt| !attempt.made_progress());
+    // What came from outside says nothing about the program.
+    let own = without_progress.filter(|attempt| {
+        matches!(attempt.cause, Some(Cause::Application | Cause::OutOfMemory | Cause::Stalled))
+    });
+    let times = own.take_while(|attempt| root(attempt).as_ref() == Some(&last)).count();
     (times >= limit).then_some(times)
 }
 
@@ -141,7 +142,7 @@ pub(super) fn streak(attempts: &[Attempt]) -> i32 {
 }
 
 /// Whoever ran for so long has not failed at once.
-const LONG: SignedDuration = SignedDuration::from_mins(10);
+pub(super) const LONG: SignedDuration = SignedDuration::from_mins(10);
 
 /// Nodes on which the remembered attempts failed too often, sorted.
 pub(super) fn avoided(settings: &Settings, status: &TrainingJobStatus) -> Vec<String> {

@@ -7,14 +7,14 @@ use trainyard_api::{
     RestartScope, TrainingJob, WorkerCounts, WorkerStatus, condition, names,
 };
 
-use super::judge::Gang;
+use super::judge::{Gang, is_copying};
 use crate::build;
 use crate::draft::{Draft, whole_seconds};
 use crate::settings::Settings;
 use crate::snapshot::{PodPhase, PodView};
 use crate::stacks;
 use crate::text;
-use crate::world::World;
+use crate::world::{Rank, World};
 
 /// Fills in everything that only describes.
 pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>) {
@@ -28,6 +28,7 @@ pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>)
     let restart_count = if job.spec.restart_scope() == RestartScope::Worker { 0 } else { restart_count };
     let under_way =
         draft.status.attempts.last().is_some_and(|last| last.is_open() && last.created_time.is_some());
+    let copying = is_copying(draft.snapshot, world, gang);
     for member in world.members() {
         let name = member.pod_name(world.job);
         let pod = gang.get(name.as_str()).copied();
@@ -43,13 +44,20 @@ pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>)
         // Once another pod has started in its place, the loss of that one is a new loss.
         let runs_again = |failed: &str| pod.is_some_and(|pod| pod.has_started() && pod.uid != failed);
         let failed_uid = single.and_then(|worker| worker.failed_uid.clone());
+        // Until its last checkpoint has been copied, the leader is not done: if it is lost now, so is what it did.
+        let phase = match pod.map_or(Phase::Pending, phase) {
+            Phase::Succeeded if copying && member.rank == Some(Rank(0)) => Phase::Running,
+            phase => phase,
+        };
+        let was_ignored = remembered(&draft.status.worker_statuses, &name).is_some_and(|it| it.ignored);
         let worker = kept.cloned().unwrap_or_else(|| WorkerStatus {
             failed_uid: failed_uid.filter(|failed| !runs_again(failed)),
             worker_id: i32::try_from(member.index).unwrap_or(i32::MAX),
             role: member.role.name.to_owned(),
             node_name: pod.and_then(|pod| pod.node.clone()),
-            phase: pod.map_or(Phase::Pending, phase),
-            status: pod.map_or(Phase::Pending, phase),
+            phase,
+            status: phase,
+            ignored: phase == Phase::Failed && under_way && was_ignored,
             restart_count: single.map_or(restart_count, |worker| worker.restart_count),
             message: pod.and_then(pod_message),
             pod_name: name,
@@ -197,9 +205,10 @@ pub(super) fn conclude_progress(draft: &mut Draft<'_>, all_done: bool) {
     }
 }
 
-/// A worker that succeeded in this attempt, whether or not its pod is still there.
+/// A worker that is done in this attempt, whether or not its pod is still there.
 pub(super) fn remembered<'s>(workers: &'s [WorkerStatus], name: &str) -> Option<&'s WorkerStatus> {
-    workers.iter().find(|worker| worker.pod_name == name && worker.phase == Phase::Succeeded)
+    let is_done = |worker: &WorkerStatus| worker.phase == Phase::Succeeded || worker.ignored;
+    workers.iter().find(|worker| worker.pod_name == name && is_done(worker))
 }
 
 /// The last report of a job that has ended: of its pods, those are told of that ended by themselves, or that may go on.

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use trainyard_api::{Attempt, Cause, Phase, RestartScope, RoleOrder, State, TrainingJob, condition, names};
+use trainyard_api::{
+    Attempt, Cause, Phase, RestartScope, RoleOrder, State, TrainingJob, WorkerStatus, condition, names,
+};
 
 use super::judge::{Case, Gang, Verdict, is_copying};
 use super::{backoff, budget, ending, invalid, report, single};
@@ -49,10 +51,14 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
     for (pod, message) in failures {
         announce_ignored(draft, number, pod, &message);
     }
-    if verdict == Verdict::Succeeded {
-        return ending::complete(draft, ignored.len());
+    for worker in &mut draft.status.worker_statuses {
+        worker.ignored |= ignored.contains(&worker.pod_name.as_str());
     }
-    if let Some(reason) = overdue(draft) {
+    if verdict == Verdict::Succeeded {
+        let ignored = draft.status.worker_statuses.iter().filter(|worker| worker.ignored).count();
+        return ending::complete(draft, ignored);
+    }
+    if let Some(reason) = overdue(draft, &world, &gang) {
         return reason.fail(draft);
     }
     match verdict {
@@ -86,7 +92,7 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
         draft.condition(condition::RESOURCES_CREATED, true, "WorkersCreated", message);
     }
     describe(draft, &world, &gang, older.len());
-    budget::keep(draft, &gang, &ignored);
+    budget::keep(draft, &gang);
 }
 
 /// A failure that does not matter is told, too, once: the status then says that it failed.
@@ -201,7 +207,7 @@ enum Overdue {
     Startup(i64, Option<String>),
 }
 
-fn overdue(draft: &mut Draft<'_>) -> Option<Overdue> {
+fn overdue(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>) -> Option<Overdue> {
     let spec = &draft.snapshot.job.spec;
     let due =
         |since: Option<Timestamp>, limit: Option<i64>| Some(later(since?, SignedDuration::from_secs(limit?)));
@@ -219,9 +225,11 @@ fn overdue(draft: &mut Draft<'_>) -> Option<Overdue> {
         return Some(Overdue::Active(spec.active_deadline_seconds.unwrap_or_default()));
     }
     if startup.is_some_and(|due| due <= draft.now) {
-        let holdup = draft.status.worker_statuses.iter().find_map(|worker| {
+        let any = |worker: &WorkerStatus| {
             worker.message.as_ref().map(|message| format!("{}: {message}", worker.pod_name))
-        });
+        };
+        let holdup = report::unread(draft).or_else(|| report::holdup(world, gang)).map(|(_, detail)| detail);
+        let holdup = holdup.or_else(|| draft.status.worker_statuses.iter().find_map(any));
         return Some(Overdue::Startup(spec.startup_timeout_seconds.unwrap_or_default(), holdup));
     }
     for due in [active, startup].into_iter().flatten() {
@@ -494,12 +502,14 @@ fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: 
         }
     }
     let workers_before = &draft.status.worker_statuses;
-    let required_started = world.members().filter(|member| member.role.is_required()).all(|member| {
+    // Who has not started may be done, or wait to be replaced.
+    let missing = world.members().filter(|member| member.role.is_required()).filter(|member| {
         let name = member.pod_name(world.job);
-        // Who is not there may be done, or wait to be replaced.
-        let is_done = || report::remembered(workers_before, &name).is_some();
-        gang.get(name.as_str()).map_or_else(is_done, |pod| pod.has_started())
+        let started = gang.get(name.as_str()).is_some_and(|pod| pod.has_started() && !pod.deleting);
+        !started && report::remembered(workers_before, &name).is_none()
     });
+    let missing = missing.count();
+    let required_started = missing == 0;
     if created
         && required_started
         && draft.open_attempt().is_some_and(|attempt| attempt.running_time.is_none())
@@ -515,6 +525,9 @@ fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: 
         draft.normal("TrainingStarted", format!("All workers active ({workers} of {workers})"), number);
     }
     let running = draft.open_attempt().is_some_and(|attempt: &mut Attempt| attempt.running_time.is_some());
+    if running && missing > 0 {
+        return describe_gap(draft, world, gang, missing);
+    }
     if running {
         draft.state(State::Running);
         draft.condition(condition::RUNNING, true, "TrainingStarted", "All workers active");
@@ -522,15 +535,16 @@ fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: 
         draft.condition_over(condition::STALLED, "Restarted", "All workers run again");
         let counts = draft.status.workers.unwrap_or_default();
         let copying = is_copying(draft.snapshot, world, gang);
-        let message = match counts.succeeded {
+        let ignored = draft.status.worker_statuses.iter().filter(|worker| worker.ignored).count();
+        let done = usize::try_from(counts.succeeded).unwrap_or(0) + ignored;
+        let message = match done {
             _ if copying => {
                 "the leading worker is done; its last checkpoint is being copied to the bucket".to_owned()
             }
             0 => format!("{} running", text::count(workers, "worker")),
-            done => format!(
-                "{} running, {done} done",
-                text::count(workers - usize::try_from(done).unwrap_or(0), "worker")
-            ),
+            done => {
+                format!("{} running, {done} done", text::count(workers.saturating_sub(done), "worker"))
+            }
         };
         draft.message(message + &report::behind_the_rest(draft));
         return;
@@ -565,6 +579,19 @@ fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: 
         format!("creating {}", text::count(total, "pod"))
     };
     draft.message(message);
+}
+
+/// Some work, and others are replaced (`restartScope: Worker`), or about to be judged.
+fn describe_gap(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, missing: usize) {
+    draft.state(State::Running);
+    let total = world.members().filter(|member| member.role.is_required()).count();
+    let summary = format!("{} of {} running", total - missing, text::count(total, "worker"));
+    draft.condition(condition::RUNNING, true, "WorkersMissing", &summary);
+    let why = draft.status.condition(condition::RESTARTING).filter(|it| it.status == "True");
+    let why = why.map(|restarting| restarting.message.clone());
+    let holdup = report::unread(draft).or_else(|| report::holdup(world, gang)).map(|(_, detail)| detail);
+    let said: Vec<String> = [Some(summary), why, holdup].into_iter().flatten().collect();
+    draft.message(said.join("; ") + &report::behind_the_rest(draft));
 }
 
 /// Says that something is in the way.

@@ -3,6 +3,7 @@
 //! The attempt stays open. A failure is counted once, because the status of the worker names the pod whose failure it counted;
 //! only then the pod is removed, and a new one takes its place.
 
+use jiff::SignedDuration;
 use trainyard_api::{FailureAction, Phase, State, condition};
 
 use super::judge::{Case, Ending, has_failed};
@@ -85,6 +86,17 @@ fn is_recorded(
     })
 }
 
+/// Whether all have run together for long since somebody was replaced, or a checkpoint was saved since: then the next failure is the
+/// first of a new row.
+fn has_run_well(draft: &Draft<'_>) -> bool {
+    let Some(last) = draft.status.condition(condition::RESTARTING).filter(|last| last.status == "False") else {
+        return false;
+    };
+    let since = last.last_transition_time.0;
+    let saved = draft.status.checkpoint.as_ref().and_then(|checkpoint| checkpoint.time.as_ref());
+    draft.now.duration_since(since) >= policy::LONG || saved.is_some_and(|saved| saved.0 > since)
+}
+
 fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, loss: &Loss<'_>, number: i32) {
     draft.decide();
     let ending = &loss.ending;
@@ -112,10 +124,13 @@ fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, l
         worker.status = Phase::Pending;
         count = worker.restart_count;
     }
-    let delay = if counts || ending.awaits_storage {
+    let delay = if ending.awaits_storage {
         backoff::delay(draft.settings, draft.snapshot.uid(), count)
+    } else if counts {
+        let row = if has_run_well(draft) { 1 } else { restarts.application };
+        backoff::delay(draft.settings, draft.snapshot.uid(), row)
     } else {
-        jiff::SignedDuration::ZERO
+        SignedDuration::ZERO
     };
     let message = if counts {
         let limit = case.snapshot.job.spec.backoff_limit();

@@ -8,7 +8,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::{AgentReport, Attempt, Cause, State, TrainingJob, TrainingJobSpec, TrainingJobStatus};
 use trainyard_plan::{
-    AgentView, ClaimView, Exit, NewObject, NodeView, Notice, ObjectView, Obstacle, ObstacleKind, PodPhase,
+    AgentView, ClaimView, Disruption, Exit, NewObject, NodeView, Notice, ObjectView, Obstacle, ObstacleKind, PodPhase,
     PodView, Settings, Snapshot, Stacks, Tail, Vanished, Waiting,
 };
 
@@ -344,7 +344,15 @@ impl Cluster {
     /// The cluster ends the pod.
     pub(crate) fn evict(&mut self, short: &str, why: &str) {
         self.fail(short, 137);
-        self.change_pod(short, |pod| pod.disruption = Some(why.into()));
+        self.disrupt(short, "EvictionByEvictionAPI", why);
+    }
+
+    /// The cluster says that it will end the pod.
+    pub(crate) fn disrupt(&mut self, short: &str, reason: &str, why: &str) {
+        self.change_pod(short, |pod| {
+            let disruption = Disruption { reasons: vec![reason.into()], message: why.into() };
+            pod.disruption = Some(Box::new(disruption));
+        });
     }
 
     pub(crate) fn waits(&mut self, short: &str, reason: &str, message: &str) {

@@ -1,0 +1,223 @@
+//! What is told apart although it looks alike: who is to blame, who is done, and who is only missing.
+
+mod support;
+
+use jiff::SignedDuration;
+use support::{Cluster, Job, job};
+use trainyard_api::{
+    Cause, CheckpointStatus, FailureAction, FailurePolicy, FailureRule, RestartScope, State, SuccessPolicy,
+};
+use trainyard_plan::Tail;
+
+fn running(job: Job) -> Cluster {
+    let mut cluster = job.submitted().prompt();
+    cluster.settle();
+    cluster.run_all();
+    cluster.settle();
+    assert_eq!(cluster.state(), State::Running);
+    cluster
+}
+
+fn with_policy(job: Job, scope: RestartScope, rules: Vec<FailureRule>) -> Job {
+    let policy = FailurePolicy { restart_scope: Some(scope), rules: Some(rules) };
+    job.with(|spec| spec.failure_policy = Some(Box::new(policy)))
+}
+
+/// Exit code 3 does not matter.
+fn lenient(scope: RestartScope) -> Job {
+    let action = FailureAction::Ignore;
+    let rule = FailureRule { exit_codes: Some(vec![3]), reasons: None, log_pattern: None, action };
+    with_policy(job("bert").workers(3), scope, vec![rule])
+}
+
+fn says(cluster: &mut Cluster, short: &str, text: &str) {
+    let pod = cluster.pod(short).uid.clone();
+    cluster.tails.push(Tail { pod, text: text.to_owned() });
+}
+
+#[test]
+fn whose_failure_is_ignored_may_go() {
+    for scope in [RestartScope::Gang, RestartScope::Worker] {
+        let mut bert = running(lenient(scope));
+        bert.fail("workers-2", 3);
+        bert.settle();
+        assert!(bert.status().worker_statuses[2].ignored);
+        // Somebody drains its node: the pod is on its way, and then gone.
+        bert.pods_linger();
+        bert.delete_pod("workers-2");
+        bert.settle();
+        assert_eq!((bert.state(), bert.restarts()), (State::Running, (0, 0, 0, 0)), "{scope:?}");
+        bert.release();
+        bert.settle();
+        bert.operator_restarts();
+        bert.settle();
+        assert_eq!((bert.state(), bert.restarts()), (State::Running, (0, 0, 0, 0)), "{scope:?}");
+        assert_eq!(bert.pods().len(), 2, "{scope:?}");
+        assert_eq!(bert.message(), "2 workers running, 1 done", "{scope:?}");
+        bert.succeed("workers-0");
+        bert.succeed("workers-1");
+        bert.settle();
+        assert_eq!(bert.state(), State::Completed, "{scope:?}");
+        assert_eq!(bert.message(), "Training job completed; 1 worker failed and was ignored");
+    }
+}
+
+#[test]
+fn a_failure_that_is_ignored_is_no_success() {
+    for policy in [SuccessPolicy::AnyWorker, SuccessPolicy::Leader] {
+        let policy = |job: Job| job.with(|spec| spec.success_policy = Some(policy));
+        let mut bert = running(policy(lenient(RestartScope::Gang)));
+        bert.fail("workers-0", 3);
+        bert.settle();
+        assert_eq!(bert.state(), State::Running);
+        bert.fail("workers-1", 3);
+        bert.settle();
+        assert_eq!(bert.state(), State::Running);
+        // Nobody is left who could do better.
+        bert.fail("workers-2", 3);
+        bert.settle();
+        assert_eq!(bert.state(), State::Completed);
+    }
+    let any = |spec: &mut trainyard_api::TrainingJobSpec| spec.success_policy = Some(SuccessPolicy::AnyWorker);
+    let mut bert = running(lenient(RestartScope::Gang).with(any));
+    bert.fail("workers-0", 3);
+    bert.succeed("workers-1");
+    bert.settle();
+    assert_eq!(bert.state(), State::Completed);
+}
+
+#[test]
+fn after_an_ignored_failure_a_notice_alone_still_ends_nothing() {
+    let mut bert = running(lenient(RestartScope::Gang));
+    bert.fail("workers-2", 3);
+    bert.settle();
+    bert.disrupt("workers-1", "EvictionByEvictionAPI", "Eviction API: evicting");
+    bert.settle();
+    assert_eq!((bert.state(), bert.attempts().len()), (State::Running, 1));
+}
+
+#[test]
+fn rules_name_disruptions_as_kubernetes_does() {
+    let rules = || {
+        let reasons = Some(vec!["TerminationByKubelet".to_owned()]);
+        vec![FailureRule { exit_codes: None, reasons, log_pattern: None, action: FailureAction::Fail }]
+    };
+    for (reason, ends) in [("TerminationByKubelet", State::Failed), ("PreemptionByScheduler", State::Restarting)] {
+        let mut bert = running(with_policy(job("bert").workers(2), RestartScope::Gang, rules()));
+        bert.pods_linger();
+        bert.fail("workers-1", 137);
+        bert.disrupt("workers-1", reason, "The node was low on resource: memory");
+        bert.settle();
+        assert_eq!(bert.state(), ends, "{reason}");
+    }
+}
+
+#[test]
+fn who_was_not_heard_is_not_blamed_before_those_who_were() {
+    let mut bert = running(job("bert").workers(4));
+    // Too many failed in one second to read all of them.
+    for pod in ["workers-0", "workers-1", "workers-2", "workers-3"] {
+        bert.fail(pod, 1);
+    }
+    says(&mut bert, "workers-0", "RuntimeError: Connection closed by peer");
+    says(&mut bert, "workers-3", "ValueError: bad batch 17");
+    bert.settle();
+    let attempt = &bert.attempts()[0];
+    assert_eq!(attempt.pod_name.as_deref(), Some("bert-workers-3"));
+    assert_eq!(attempt.error.as_deref(), Some("ValueError: bad batch 17"));
+}
+
+#[test]
+fn a_node_whose_clock_is_ahead_holds_nothing_back() {
+    let mut bert = running(job("bert").workers(2));
+    bert.fail("workers-0", 1);
+    let ahead = bert.now + SignedDuration::from_mins(10);
+    bert.change_pod("workers-0", |pod| pod.exit.as_mut().unwrap().at = Some(ahead));
+    says(&mut bert, "workers-0", "RuntimeError: Connection closed by peer");
+    bert.settle();
+    assert_eq!((bert.state(), bert.restarts().0), (State::Restarting, 1));
+}
+
+#[test]
+fn a_start_that_took_too_long_says_what_it_waited_for() {
+    let mut bert = job("bert").workers(2).with(|spec| spec.startup_timeout_seconds = Some(60)).submitted();
+    bert.settle();
+    bert.waits("workers-0", "ContainerCreating", "");
+    bert.waits("workers-1", "Unschedulable", "0/4 nodes are available: 4 Insufficient cpu");
+    bert.settle();
+    bert.pass(61);
+    assert_eq!(bert.state(), State::Failed);
+    assert!(bert.message().contains("4 Insufficient cpu"), "{}", bert.message());
+}
+
+#[test]
+fn a_disruption_in_between_is_no_progress() {
+    let mut bert = running(job("bert").workers(1).backoff_limit(50));
+    for round in 1..=3 {
+        if round == 3 {
+            bert.evict("workers-0", "Eviction API: evicting");
+            bert.settle();
+            bert.sleep();
+            bert.run_all();
+            bert.settle();
+        }
+        bert.fail("workers-0", 1);
+        says(&mut bert, "workers-0", "KeyError: 'labels'");
+        bert.settle();
+        if round < 3 {
+            bert.sleep();
+            bert.run_all();
+            bert.settle();
+        }
+    }
+    assert_eq!((bert.state(), bert.condition("Failed").1), (State::Failed, "SameFailure"));
+    assert_eq!(bert.causes(), [Cause::Application, Cause::Application, Cause::Disruption, Cause::Application]);
+}
+
+#[test]
+fn as_long_as_one_is_replaced_not_all_are_said_to_run() {
+    let mut bert = running(with_policy(job("bert").workers(3), RestartScope::Worker, Vec::new()));
+    bert.fail("workers-1", 1);
+    bert.settle();
+    assert_eq!((bert.state(), bert.condition("Restarting").0), (State::Running, "True"));
+    let message = bert.message();
+    assert!(message.starts_with("2 of 3 workers running; Worker 1 failed"), "{message}");
+    assert!(message.contains("restart 1 of 3"), "{message}");
+    bert.sleep();
+    bert.waits("workers-1", "Unschedulable", "0/4 nodes are available: 4 Insufficient cpu");
+    bert.settle();
+    assert_eq!((bert.condition("Restarting").0, bert.condition("Running").1), ("True", "WorkersMissing"));
+    assert!(bert.message().contains("4 Insufficient cpu"), "{}", bert.message());
+    bert.run("workers-1");
+    bert.settle();
+    assert_eq!((bert.condition("Restarting").0, bert.message()), ("False", "3 workers running"));
+}
+
+#[test]
+fn who_was_drained_often_does_not_wait_longer_when_it_fails() {
+    let mut bert = running(with_policy(job("bert").workers(2), RestartScope::Worker, Vec::new()));
+    let wait = |bert: &mut Cluster| {
+        bert.fail("workers-1", 1);
+        bert.settle();
+        let until = bert.status().backoff_until.clone().unwrap();
+        let wait = until.0.duration_since(bert.now).as_secs();
+        bert.sleep();
+        bert.run_all();
+        bert.settle();
+        wait
+    };
+    for _ in 0..6 {
+        bert.delete_pod("workers-1");
+        bert.settle();
+        bert.run_all();
+        bert.settle();
+    }
+    let (first, second) = (wait(&mut bert), wait(&mut bert));
+    assert!(second > first, "{first} s, then {second} s");
+    // What has saved something since begins a new row.
+    let time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(bert.now + SignedDuration::from_secs(5)));
+    let checkpoint = CheckpointStatus { path: "/checkpoints/epoch-1.pt".into(), time, ..Default::default() };
+    bert.agent = Some(trainyard_api::AgentReport { checkpoint: Some(checkpoint), ..Default::default() });
+    bert.pass(10);
+    assert!(wait(&mut bert) <= first + 1);
+}
