@@ -10,9 +10,9 @@ use trainyard_api::checkpoint::{AgentReport, CheckpointStatus};
 
 use crate::layouts::{self, Layout};
 use crate::mirror::{self, Bell, Marker, Mirror, Open};
-use crate::scan::{Checkpoint, Moment, Scanner, Survey, Writers};
+use crate::scan::{self, Checkpoint, Moment, Place, Scanner, Survey, Writers};
 use crate::store::{Bucket, Store, StoreError};
-use crate::upkeep;
+use crate::upkeep::{self, Kept};
 
 /// Which attempt has been let go, so that an agent that is started again does not decide again.
 const LET_GO: &str = ".trainyard/attempt";
@@ -449,6 +449,16 @@ impl Agent {
         self.usable(survey).find(is_safe)
     }
 
+    /// What the copy has of earlier saves of checkpoints that have been saved again since: the newest.
+    fn saved_again<'a>(&'a self, survey: &'a Survey) -> Option<&'a Marker> {
+        let copy = self.copy.as_ref().filter(|_| self.start == Start::Ready)?;
+        let unsent = self.usable(survey).filter(|checkpoint| !copy.mirror.has(checkpoint, &survey.tree));
+        let mut earlier: Vec<&Marker> =
+            unsent.filter_map(|checkpoint| copy.mirror.earlier(&checkpoint.candidate.path)).collect();
+        scan::sort_newest_first(&mut earlier, |marker| marker.place());
+        earlier.first().copied()
+    }
+
     /// The path as it is reported: in the copy, if there is one, since the directory may go with the pod.
     fn full_path(&self, path: &str) -> String {
         let place = self.copy.as_ref().map_or(self.store.place(), |copy| &copy.place);
@@ -463,16 +473,6 @@ impl Agent {
             time: checkpoint.time.map(Time),
             size: i64::try_from(checkpoint.size).ok(),
         };
-        let here = self.newest(survey);
-        let is_better =
-            |marker: &&Marker| here.is_none_or(|_| marker.step.is_some() || marker.epoch.is_some());
-        let in_bucket = match &self.copy {
-            // The directory may have only what has not been copied yet, or what says nothing about where to go on.
-            Some(copy) if self.start == Start::Ready && here.is_none_or(|here| here.numbers.is_empty()) => {
-                copy.mirror.newest().filter(is_better)
-            }
-            _ => None,
-        };
         let of_marker = |marker: &Marker| CheckpointStatus {
             path: self.full_path(&marker.path),
             epoch: marker.epoch,
@@ -480,7 +480,26 @@ impl Agent {
             time: marker.time().map(Time),
             size: i64::try_from(marker.size()).ok(),
         };
-        self.last_seen = in_bucket.map(of_marker).or_else(|| here.map(status));
+        let mut here: Vec<(Place, CheckpointStatus)> = self
+            .newest(survey)
+            .map(|checkpoint| (checkpoint.place(), status(checkpoint)))
+            .into_iter()
+            .collect();
+        here.extend(self.saved_again(survey).map(|marker| (marker.place(), of_marker(marker))));
+        scan::sort_newest_first(&mut here, |(place, _)| place.clone());
+        let here = here.into_iter().next();
+        let is_better = |marker: &&Marker| here.is_none() || marker.step.is_some() || marker.epoch.is_some();
+        let in_bucket = match &self.copy {
+            // The directory may have only what has not been copied yet, or what says nothing about where to go on.
+            Some(copy)
+                if self.start == Start::Ready
+                    && here.as_ref().is_none_or(|(place, _)| place.numbers.is_empty()) =>
+            {
+                copy.mirror.newest().filter(is_better)
+            }
+            _ => None,
+        };
+        self.last_seen = in_bucket.map(of_marker).or_else(|| here.map(|(_, status)| status));
         let mut report = AgentReport {
             checkpoint: self.last_seen.clone(),
             resume_differs: self.start == Start::Differs,
@@ -501,10 +520,11 @@ impl Agent {
                 )],
             );
         }
-        let of_the_copy = self.copy.iter().flat_map(|copy| {
-            [copy.problem.as_ref().map(ToString::to_string), copy.mirror.problem().map(str::to_owned)]
-        });
-        let of_the_copy = of_the_copy.flatten().collect::<Vec<_>>();
+        let of_the_copy = self
+            .copy
+            .iter()
+            .flat_map(|copy| copy.problem.iter().map(ToString::to_string).chain(copy.mirror.problems()));
+        let of_the_copy = of_the_copy.collect::<Vec<_>>();
         add_problems(
             &mut report,
             survey.problems.iter().chain(&self.lasting_problems).cloned().chain(of_the_copy),

@@ -1,7 +1,8 @@
 //! A copy of the checkpoints in a bucket, for programs that know directories only.
 //!
 //! A checkpoint is sent file by file, and a marker with the list of its files last: what has no marker, or lacks a file
-//! of it, was cut off and is never restored. Before a checkpoint is sent again under the same name, its marker goes.
+//! of it, was cut off and is never restored. Before a checkpoint is sent again under the same name, its marker goes,
+//! unless it is a single file: an object is replaced as a whole, so that one of the two is always there.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,9 @@ const MARKER: &str = ".complete";
 
 /// After an upload that failed.
 const BREAK: Duration = Duration::from_secs(15);
+
+/// So many times in a row may a checkpoint change while it is sent, before that is told.
+const HASTE: u32 = 3;
 
 /// A marker lists files; larger ones are not ours.
 const LARGEST_MARKER: u64 = 16 << 20;
@@ -85,8 +89,20 @@ impl Marker {
         self.files.iter().filter(move |part| is_inside(&part.path))
     }
 
+    /// Is it a single file? Its object is whole by itself, whichever of several saves it is of.
+    fn is_one_file(&self) -> bool {
+        matches!(self.files.as_slice(), [part] if part.path == self.path)
+    }
+
     fn name(path: &str) -> String {
         format!("{path}{MARKER}")
+    }
+}
+
+impl Part {
+    fn is(&self, metadata: &std::fs::Metadata) -> bool {
+        let modified = metadata.modified().ok().and_then(|time| time.try_into().ok());
+        metadata.len() == self.size && modified == self.modified
     }
 }
 
@@ -115,7 +131,13 @@ pub fn markers(bucket: &dyn Store) -> Result<Vec<Marker>, StoreError> {
             Err(StoreError::Vanished(_)) => continue,
             Err(error) => return Err(error),
         };
-        let Ok(marker) = serde_json::from_slice::<Marker>(&content) else { continue };
+        let Ok(mut marker) = serde_json::from_slice::<Marker>(&content) else { continue };
+        // The object may be of a later save than its marker, if an agent was killed between the two.
+        if marker.is_one_file()
+            && let Some(object) = tree.get(&marker.path)
+        {
+            marker.files[0].size = object.size();
+        }
         let is_there = |part: &Part| {
             tree.get(&part.path).is_some_and(|entry| entry.kind == Kind::File { size: part.size })
         };
@@ -180,6 +202,8 @@ pub struct Mirror {
     arrived: HashMap<String, Marker>,
     under_way: Option<String>,
     problem: Option<String>,
+    /// What changed while it was sent, and how many times in a row.
+    hasty: HashMap<String, u32>,
     is_refused: bool,
     rest_until: Duration,
     /// What is not this job's to remove.
@@ -203,8 +227,8 @@ struct Job {
 
 enum Outcome {
     Sent(Marker, Cleaning),
-    /// It changed or went away in the meantime.
-    Moot,
+    /// It changed or went away in the meantime. Its path.
+    Moot(String),
     Failed(StoreError),
 }
 
@@ -247,6 +271,7 @@ impl Mirror {
             arrived,
             under_way: None,
             problem: None,
+            hasty: HashMap::new(),
             is_refused: false,
             rest_until,
             untouchable,
@@ -288,6 +313,11 @@ impl Mirror {
         usable.first().copied()
     }
 
+    /// What has arrived of an earlier save of this path, unless it is not to be used.
+    pub fn earlier(&self, path: &str) -> Option<&Marker> {
+        self.arrived.get(path).filter(|marker| !self.untouchable.contains(marker))
+    }
+
     pub fn under_way(&self) -> Option<&str> {
         self.under_way.as_deref()
     }
@@ -297,8 +327,14 @@ impl Mirror {
         self.is_refused
     }
 
-    pub fn problem(&self) -> Option<&str> {
-        self.problem.as_deref()
+    pub fn problems(&self) -> Vec<String> {
+        let hasty = self.hasty.iter().filter(|(_, times)| **times >= HASTE).map(|(path, _)| {
+            format!(
+                "{path} is saved again before it has been copied, so that the bucket does not get it: save less often, or \
+                 under another name each time (with the step in it), or write to another name and rename it"
+            )
+        });
+        self.problem.iter().cloned().chain(hasty).collect()
     }
 
     /// Notes what has happened since.
@@ -310,10 +346,13 @@ impl Mirror {
 
     /// Waits for what is under way. Tells whether it has arrived.
     pub fn finish(&mut self, elapsed: Duration) -> bool {
-        let Some(path) = self.under_way.clone() else { return false };
+        if self.under_way.is_none() {
+            return false;
+        }
         let Ok(outcome) = self.outcomes.recv() else { return false };
+        let has_arrived = matches!(outcome, Outcome::Sent(..));
         self.note(outcome, elapsed);
-        self.arrived.contains_key(&path)
+        has_arrived
     }
 
     fn note(&mut self, outcome: Outcome, elapsed: Duration) {
@@ -323,10 +362,11 @@ impl Mirror {
             Outcome::Sent(marker, Cleaning { removed, problem }) => {
                 self.problem = problem
                     .map(|error| format!("old checkpoints could not be removed from the bucket: {error}"));
+                self.hasty.remove(&marker.path);
                 self.arrived.retain(|path, _| !removed.contains(path));
                 self.arrived.insert(marker.path.clone(), marker);
             }
-            Outcome::Moot => {}
+            Outcome::Moot(path) => *self.hasty.entry(path).or_default() += 1,
             Outcome::Failed(error) => {
                 self.problem = Some(format!("a checkpoint could not be copied: {error}"));
                 self.rest_until = elapsed + BREAK;
@@ -353,8 +393,11 @@ impl Mirror {
             return false;
         };
         let marker = Marker::of(next, &survey.tree);
+        self.hasty.retain(|path, _| survey.tree.get(path).is_some());
         self.under_way = Some(marker.path.clone());
-        self.arrived.remove(&marker.path);
+        if !marker.is_one_file() {
+            self.arrived.remove(&marker.path);
+        }
         let offered = newest_first.iter().map(|checkpoint| checkpoint.candidate.path.as_str());
         let protected = offered.chain(protected).map(str::to_owned).collect();
         let untouchable = self.untouchable.clone();
@@ -371,7 +414,7 @@ fn send(bucket: &Bucket, job: &Job) -> Outcome {
         // It is there, whatever becomes of the old ones.
         Ok(true) => Outcome::Sent(job.marker.clone(), retain(bucket, job)),
         // What vanished is a file of the directory, since the bucket was only written to.
-        Ok(false) | Err(StoreError::Vanished(_)) => Outcome::Moot,
+        Ok(false) | Err(StoreError::Vanished(_)) => Outcome::Moot(job.marker.path.clone()),
         Err(error) => Outcome::Failed(error),
     }
 }
@@ -379,19 +422,14 @@ fn send(bucket: &Bucket, job: &Job) -> Outcome {
 fn try_to_send(bucket: &Bucket, job: &Job) -> Result<bool, StoreError> {
     let Job { root, marker, .. } = job;
     let name = Marker::name(&marker.path);
-    bucket.remove(&name, &[&name])?;
-    for part in &marker.files {
-        bucket.upload(&root.join(&part.path), &part.path)?;
+    if !marker.is_one_file() {
+        bucket.remove(&name, &[&name])?;
     }
-    // A program that writes over its own checkpoint may have done so while we read it.
-    let is_as_before = |part: &Part| {
-        let metadata = std::fs::symlink_metadata(root.join(&part.path)).ok();
-        let modified =
-            |metadata: &std::fs::Metadata| metadata.modified().ok().and_then(|time| time.try_into().ok());
-        metadata.is_some_and(|metadata| metadata.len() == part.size && modified(&metadata) == part.modified)
-    };
-    if !marker.files.iter().all(is_as_before) {
-        return Ok(false);
+    for part in &marker.files {
+        // A program that writes over its own checkpoint may do so while we read it.
+        if !bucket.upload(&root.join(&part.path), &part.path, &|metadata| part.is(metadata))? {
+            return Ok(false);
+        }
     }
     let content = serde_json::to_vec(marker)
         .map_err(|error| StoreError::Other { place: name.clone(), reason: error.to_string() })?;

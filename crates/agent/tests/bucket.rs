@@ -331,6 +331,60 @@ fn a_bad_hour_of_the_bucket_takes_back_nothing_that_was_reported() {
     assert!(agent.is_owing());
 }
 
+#[test]
+fn a_file_that_is_saved_again_is_there_and_reported_until_the_new_one_is() {
+    let world = World::new();
+    let mut agent = world.agent("pod", options());
+    agent.begin(at(0));
+    world.save("pod", &vec![file("epoch-1.pt", files::torch(&[("global_step", 1)]))]);
+    world.save("pod", &vec![file("last.ckpt", files::torch(&[("epoch", 1), ("global_step", 5)]))]);
+    assert_eq!(agent.finish(at(1)).checkpoint.unwrap().step, Some(5));
+    // Neither the object nor the marker arrives; then the marker alone does not.
+    for (seconds, refused) in [(20, "last.ckpt"), (40, "last.ckpt.complete")] {
+        world.server.refuses(Some(refused));
+        let later = files::torch(&[("epoch", 1), ("global_step", 9), ("more", 1)]);
+        world.save("pod", &vec![file("last.ckpt", later)]);
+        let checkpoint = agent.finish(at(seconds)).checkpoint.unwrap();
+        assert_eq!((checkpoint.path.as_str(), checkpoint.step), ("s3://bucket/ml/bert/last.ckpt", Some(5)));
+        assert!(agent.is_owing());
+        world.server.refuses(None);
+        assert!(world.kept().contains(&"last.ckpt".to_owned()), "{refused}: {:?}", world.kept());
+        let pod = format!("new-{seconds}");
+        let report = world.agent(&pod, options()).begin(at(0));
+        assert_eq!(path(&report), Some("s3://bucket/ml/bert/last.ckpt"));
+        // What was fetched is the one save or the other, never a mix.
+        assert_eq!(report.checkpoint.unwrap().step, Some(if refused == "last.ckpt" { 5 } else { 9 }));
+    }
+    assert_eq!(agent.finish(at(60)).checkpoint.unwrap().step, Some(9));
+    assert!(!agent.is_owing());
+}
+
+#[test]
+fn saves_that_are_faster_than_the_bucket_are_told() {
+    let world = World::new();
+    let mut agent = world.agent("pod", options());
+    agent.begin(at(0));
+    world.save("pod", &vec![file("last.ckpt", files::torch(&[]))]);
+    agent.finish(at(1));
+    let path = world.pod("pod").join("last.ckpt");
+    let (stop, stopped) = channel::<()>();
+    let writing = std::thread::spawn(move || {
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+            file.set_modified(std::time::SystemTime::now()).unwrap();
+        }
+    });
+    let words = "last.ckpt is saved again before it has been copied";
+    let is_told = |report: &AgentReport| report.problem.as_ref().is_some_and(|text| text.contains(words));
+    // One that happens to get through in between does not count.
+    let mut reports = (2..200).map(|time| agent.finish(at(time)));
+    let report = reports.find(is_told).unwrap();
+    assert!(report.checkpoint.is_some(), "the one before stays");
+    stop.send(()).unwrap();
+    writing.join().unwrap();
+    assert!(!is_told(&agent.finish(at(20))));
+}
+
 /// Tells of every line that is written.
 struct Lines(Sender<AgentReport>);
 

@@ -249,6 +249,41 @@ fn the_copy_keeps_all_files_of_a_step() {
 }
 
 #[test]
+fn a_file_that_gets_another_in_its_place_is_sent_and_one_that_changes_is_not() {
+    let world = World::new();
+    let bucket = world.bucket();
+    let path = Path::new(&world.directory("work")).join("last.ckpt");
+    for size in [100, LARGE] {
+        std::fs::write(&path, vec![1; size]).unwrap();
+        let before = std::fs::metadata(&path).unwrap();
+        let is_same = |metadata: &std::fs::Metadata| {
+            (metadata.len(), metadata.modified().unwrap()) == (before.len(), before.modified().unwrap())
+        };
+        let replaced = |metadata: &std::fs::Metadata| {
+            let other = path.with_extension("tmp");
+            std::fs::write(&other, vec![2; size]).unwrap();
+            std::fs::rename(&other, &path).unwrap();
+            is_same(metadata)
+        };
+        assert!(bucket.upload(&path, "last.ckpt", &replaced).unwrap());
+        let size = size as u64;
+        assert_eq!(bucket.read("last.ckpt", size - 1..size).unwrap(), [1], "all of what was opened");
+
+        let opened = std::cell::Cell::new(None);
+        let written_over = |metadata: &std::fs::Metadata| {
+            let first = opened.take().unwrap_or_else(|| metadata.modified().unwrap());
+            opened.set(Some(first));
+            let is_same = first == metadata.modified().unwrap();
+            let long_ago = std::time::SystemTime::UNIX_EPOCH;
+            std::fs::File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();
+            is_same
+        };
+        assert!(!bucket.upload(&path, "last.ckpt", &written_over).unwrap());
+        assert_eq!(bucket.read("last.ckpt", 0..1).unwrap(), [1], "the object is the one that was there");
+    }
+}
+
+#[test]
 fn an_upload_that_breaks_is_told_and_repeated() {
     let world = World::new();
     world.write("work", &vec![file("step-1.pt", files::torch(&[]))]);

@@ -4,7 +4,7 @@
 //! copied first and deleted then.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Read, Write};
@@ -181,16 +181,31 @@ impl Bucket {
     }
 
     /// Sends a file, in parts if it is large. The object is there as a whole or not at all.
-    pub fn upload(&self, from: &Path, to: &str) -> Result<(), StoreError> {
+    ///
+    /// Nothing changes in the bucket unless the file is as expected, both before and after it is read, for somebody may write
+    /// over it meanwhile. Tells whether it was. The file is the one that was opened: another one may take its name.
+    pub fn upload(
+        &self,
+        from: &Path,
+        to: &str,
+        is_expected: &dyn Fn(&Metadata) -> bool,
+    ) -> Result<bool, StoreError> {
         let unreadable = |error: std::io::Error| StoreError::of_io(&from.to_string_lossy(), &error);
         let mut file = File::open(from).map_err(unreadable)?;
-        let size = file.metadata().map_err(unreadable)?.len();
+        let metadata = file.metadata().map_err(unreadable)?;
+        if !is_expected(&metadata) {
+            return Ok(false);
+        }
+        let size = metadata.len();
         let key = self.key(to)?;
         if size <= PART as u64 {
             let mut content = Vec::new();
             file.read_to_end(&mut content).map_err(unreadable)?;
+            if !is_expected(&file.metadata().map_err(unreadable)?) {
+                return Ok(false);
+            }
             self.wait(to, self.objects.put(&key, content.into()))?;
-            return Ok(());
+            return Ok(true);
         }
         let part = usize::try_from(size / MOST_PARTS).unwrap_or(PART).max(PART);
         let upload = self.wait(to, self.objects.put_multipart(&key))?;
@@ -213,10 +228,14 @@ impl Bucket {
                 }
                 upload.write(&buffer[..length]);
             }
-            upload.finish().await.map_err(Sending::Bucket)
+            if !file.metadata().is_ok_and(|metadata| is_expected(&metadata)) {
+                let _ = upload.abort().await;
+                return Ok(false);
+            }
+            upload.finish().await.map(|_| true).map_err(Sending::Bucket)
         });
         match sent {
-            Ok(_) => Ok(()),
+            Ok(is_sent) => Ok(is_sent),
             Err(Sending::File(error)) => Err(unreadable(error)),
             Err(Sending::Bucket(error)) => Err(self.failed(to, &error)),
         }
