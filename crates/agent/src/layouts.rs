@@ -226,6 +226,18 @@ pub fn pointed_at(tree: &Tree, store: &dyn Store) -> BTreeSet<String> {
     targets
 }
 
+/// The file by which a program finds this checkpoint as the newest, and what is to be in it, if its layout has one.
+pub(crate) fn pointer_to<'a>(
+    path: &str,
+    mut files: impl Iterator<Item = &'a str>,
+) -> Option<(String, String)> {
+    megatron::pointer_to(path).or_else(|| {
+        let is_deepspeeds =
+            |file: &str| tree::parent(file) == path && deepspeed::is_of_states(tree::name(file));
+        files.any(is_deepspeeds).then(|| deepspeed::pointer_to(path))
+    })
+}
+
 /// What is claimed so far.
 #[derive(Default)]
 struct Claimed {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::layouts;
 use crate::numbers::Numbers;
 use crate::scan::{self, Checkpoint, Survey};
 use crate::store::{Bucket, Kind, OURS, Store, StoreError};
@@ -62,8 +63,7 @@ impl Marker {
         };
         let Numbers { step, epoch } = checkpoint.numbers;
         let candidate = &checkpoint.candidate;
-        let files =
-            candidate.files.iter().chain(&candidate.witnesses).filter(|path| tree.has_file(path)).map(part);
+        let files = candidate.files.iter().filter(|path| tree.has_file(path)).map(part);
         Self {
             path: candidate.path.clone(),
             step,
@@ -74,7 +74,7 @@ impl Marker {
     }
 
     pub fn time(&self) -> Option<Timestamp> {
-        self.files.iter().filter_map(|part| part.modified).max()
+        self.own_files().filter_map(|part| part.modified).max()
     }
 
     /// Bytes of what is its own.
@@ -82,11 +82,26 @@ impl Marker {
         self.own_files().map(|part| part.size).sum()
     }
 
-    /// Without those that are beside it.
+    /// Without those that are beside it: earlier versions listed the file that names the newest checkpoint, which changes
+    /// with every save.
     fn own_files(&self) -> impl Iterator<Item = &Part> {
         let is_inside =
             |path: &str| self.roots.iter().any(|root| path == root || path.starts_with(&format!("{root}/")));
         self.files.iter().filter(move |part| is_inside(&part.path))
+    }
+
+    /// Do both stand for the same save?
+    fn is_same(&self, other: &Self) -> bool {
+        let numbers = |marker: &Self| (marker.step, marker.epoch);
+        self.path == other.path
+            && numbers(self) == numbers(other)
+            && self.roots == other.roots
+            && self.own_files().eq(other.own_files())
+    }
+
+    /// The file that names it to its program, and what is to be in it.
+    fn pointer(&self) -> Option<(String, String)> {
+        layouts::pointer_to(&self.path, self.files.iter().map(|part| part.path.as_str()))
     }
 
     /// Is it a single file? Its object is whole by itself, whichever of several saves it is of.
@@ -144,7 +159,7 @@ pub fn markers(bucket: &dyn Store) -> Result<Vec<Marker>, StoreError> {
         let is_own = |path: &str| Path::new(path).is_relative() && !path.split('/').any(|part| part == "..");
         let is_sane = marker.roots.iter().all(|path| is_own(path))
             && marker.files.iter().all(|part| is_own(&part.path));
-        if is_sane && !marker.files.is_empty() && marker.files.iter().all(is_there) {
+        if is_sane && marker.own_files().next().is_some() && marker.own_files().all(is_there) {
             markers.push(marker);
         }
     }
@@ -163,7 +178,8 @@ pub fn is_newer(marker: &Marker, survey: &Survey) -> bool {
 
 /// Fetches a complete checkpoint.
 ///
-/// It is fetched aside, and gets its name when all of it is there.
+/// It is fetched aside, and gets its name when all of it is there. A program that looks for a file with the name of the
+/// newest checkpoint finds this one.
 pub fn fetch(bucket: &Bucket, directory: &dyn Store, marker: &Marker) -> Result<(), StoreError> {
     let aside = format!("{OURS}/restore");
     let root = Path::new(directory.place());
@@ -172,7 +188,7 @@ pub fn fetch(bucket: &Bucket, directory: &dyn Store, marker: &Marker) -> Result<
     if fetched.exists() {
         std::fs::remove_dir_all(&fetched).map_err(|error| unwritable(&fetched, error))?;
     }
-    for part in &marker.files {
+    for part in marker.own_files() {
         let to = fetched.join(&part.path);
         bucket.download(&part.path, &to)?;
         // So that it counts as the same, and is not sent back.
@@ -182,14 +198,14 @@ pub fn fetch(bucket: &Bucket, directory: &dyn Store, marker: &Marker) -> Result<
             file.set_modified(time.into()).map_err(|error| unwritable(&to, error))?;
         }
     }
-    let is_inside =
-        |path: &str| marker.roots.iter().any(|root| path == root || path.starts_with(&format!("{root}/")));
-    let beside = marker.files.iter().map(|part| &part.path).filter(|path| !is_inside(path));
-    for path in marker.roots.iter().chain(beside) {
+    for path in &marker.roots {
         if directory.exists(path)? {
             directory.rename(path, &format!("{}/{path}.{}", crate::store::QUARANTINE, Timestamp::now()))?;
         }
         directory.rename(&format!("{aside}/{path}"), path)?;
+    }
+    if let Some((path, content)) = marker.pointer() {
+        directory.write(&path, content.as_bytes())?;
     }
     Ok(())
 }
@@ -220,6 +236,8 @@ pub type Open = dyn Fn() -> Result<Bucket, StoreError> + Send + Sync;
 struct Job {
     root: PathBuf,
     marker: Marker,
+    /// Whether it is the newest of all: others are not named as that.
+    is_newest: bool,
     keep: usize,
     protected: BTreeSet<String>,
     untouchable: Vec<Marker>,
@@ -302,7 +320,7 @@ impl Mirror {
     pub fn has(&self, checkpoint: &Checkpoint, tree: &Tree) -> bool {
         self.arrived
             .get(&checkpoint.candidate.path)
-            .is_some_and(|marker| *marker == Marker::of(checkpoint, tree))
+            .is_some_and(|marker| marker.is_same(&Marker::of(checkpoint, tree)))
     }
 
     /// The newest that has arrived, also of agents before this one, unless it is not to be used.
@@ -401,7 +419,8 @@ impl Mirror {
         let offered = newest_first.iter().map(|checkpoint| checkpoint.candidate.path.as_str());
         let protected = offered.chain(protected).map(str::to_owned).collect();
         let untouchable = self.untouchable.clone();
-        let job = Job { root: PathBuf::from(root), marker, keep, protected, untouchable };
+        let is_newest = newest_first.first().is_some_and(|first| first.candidate.path == marker.path);
+        let job = Job { root: PathBuf::from(root), marker, is_newest, keep, protected, untouchable };
         if self.jobs.send(job).is_err() {
             self.under_way = None;
         }
@@ -420,7 +439,7 @@ fn send(bucket: &Bucket, job: &Job) -> Outcome {
 }
 
 fn try_to_send(bucket: &Bucket, job: &Job) -> Result<bool, StoreError> {
-    let Job { root, marker, .. } = job;
+    let Job { root, marker, is_newest, .. } = job;
     let name = Marker::name(&marker.path);
     if !marker.is_one_file() {
         bucket.remove(&name, &[&name])?;
@@ -430,6 +449,10 @@ fn try_to_send(bucket: &Bucket, job: &Job) -> Result<bool, StoreError> {
         if !bucket.upload(&root.join(&part.path), &part.path, &|metadata| part.is(metadata))? {
             return Ok(false);
         }
+    }
+    // For people who fetch it by hand.
+    if let Some((path, content)) = marker.pointer().filter(|_| *is_newest) {
+        bucket.write(&path, content.as_bytes())?;
     }
     let content = serde_json::to_vec(marker)
         .map_err(|error| StoreError::Other { place: name.clone(), reason: error.to_string() })?;

@@ -385,6 +385,45 @@ fn saves_that_are_faster_than_the_bucket_are_told() {
     assert!(!is_told(&agent.finish(at(20))));
 }
 
+#[test]
+fn a_save_takes_nothing_back_of_those_before_it() {
+    for (earlier, later, names, pointer) in [
+        (files::deepspeed(30), files::deepspeed(40), ["global_step40", "global_step30"], "latest"),
+        (
+            files::megatron(30),
+            files::megatron(40),
+            ["iter_0000040", "iter_0000030"],
+            "latest_checkpointed_iteration.txt",
+        ),
+    ] {
+        let world = World::new();
+        let mut agent = world.agent("pod", options());
+        agent.begin(at(0));
+        world.save("pod", &earlier);
+        agent.finish(at(1));
+        world.save("pod", &later);
+        // Only what is new is sent.
+        let marker = format!("{}.complete", names[1]);
+        world.server.refuses(Some(&marker));
+        let report = agent.finish(at(20));
+        assert_eq!(path(&report), Some(format!("{PLACE}/{}", names[0]).as_str()), "{report:?}");
+        assert!(!agent.is_owing(), "{report:?}");
+        world.server.refuses(None);
+        assert_eq!(world.kept(), names);
+        // The pointer in the bucket is of one moment: it may be cut off, and does not matter.
+        world.bucket().write(pointer, b"").unwrap();
+        assert_eq!(world.kept(), names);
+        let report = world.agent("new", told(names[0])).begin(at(0));
+        assert_eq!(path(&report), Some(format!("{PLACE}/{}", names[0]).as_str()), "{report:?}");
+        let read = |pod: &str| std::fs::read_to_string(world.pod(pod).join(pointer)).unwrap();
+        assert_eq!(read("new").trim(), read("pod").trim());
+        // A worker that is told an older one finds that as the newest.
+        let (markers, bucket) = (mirror::markers(&world.bucket()).unwrap(), world.bucket());
+        mirror::fetch(&bucket, &Directory::new(world.pod("old").to_str().unwrap()), &markers[1]).unwrap();
+        assert!(read("old").ends_with("30"), "{}", read("old"));
+    }
+}
+
 /// Tells of every line that is written.
 struct Lines(Sender<AgentReport>);
 

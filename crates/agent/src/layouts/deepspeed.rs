@@ -21,10 +21,19 @@ pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
 }
 
 fn is_deepspeed(tree: &Tree, path: &str) -> bool {
-    let has_states =
-        tree.names(path).any(|name| name.ends_with("_model_states.pt") || name.ends_with("_optim_states.pt"));
+    let has_states = tree.names(path).any(is_of_states);
     // Inside of a checkpoint of the Trainer it is a part of that.
     has_states && !path.is_empty() && !huggingface_parent(path)
+}
+
+/// Is this a name of one of its files?
+pub(super) fn is_of_states(name: &str) -> bool {
+    name.ends_with("_model_states.pt") || name.ends_with("_optim_states.pt")
+}
+
+/// The file `latest` as it is when this is the newest.
+pub(super) fn pointer_to(path: &str) -> (String, String) {
+    (tree::join(tree::parent(path), LATEST), tree::name(path).to_owned())
 }
 
 pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {

@@ -54,6 +54,12 @@ fn iteration(name: &str) -> Option<i64> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
+/// The tracker as it is when this is the newest.
+pub(super) fn pointer_to(path: &str) -> Option<(String, String)> {
+    let iteration = iteration(tree::name(path))?;
+    Some((tree::join(tree::parent(path), TRACKER), iteration.to_string()))
+}
+
 pub(super) fn named_as_latest(reader: &Reader<'_>, directory: &str) -> Option<String> {
     let text = reader.small_text(&tree::join(directory, TRACKER))?;
     let iteration: u32 = text.parse().ok()?;
