@@ -264,20 +264,49 @@ impl Claimed {
     }
 }
 
+/// Bytes that a file of a line or two does not have.
+const SMALL: u64 = 4096;
+
 /// The listing and the storage together, for judging.
 struct Reader<'a> {
     tree: &'a Tree,
     store: &'a dyn Store,
 }
 
+/// What a file that names the newest checkpoint says.
+enum Pointer {
+    Missing,
+    /// It is there, but empty, as a full disk leaves it, or does not read.
+    Unreadable,
+    Names(String),
+}
+
 impl Reader<'_> {
+    fn pointer(&self, path: &str) -> Result<Pointer, StoreError> {
+        let Some(entry) = self.tree.get(path) else { return Ok(Pointer::Missing) };
+        let size = entry.size();
+        if size == 0 || size >= SMALL {
+            return Ok(Pointer::Unreadable);
+        }
+        let content = match self.store.read(path, 0..size) {
+            Ok(content) => content,
+            Err(error @ StoreError::Vanished(_)) => return Err(error),
+            Err(_) => return Ok(Pointer::Unreadable),
+        };
+        let text = String::from_utf8(content).unwrap_or_default();
+        // A disk that lost power may leave zeros.
+        let text = text.trim();
+        let is_text = !text.is_empty() && !text.contains(char::is_control);
+        Ok(if is_text { Pointer::Names(text.to_owned()) } else { Pointer::Unreadable })
+    }
+
     fn size(&self, path: &str) -> Option<u64> {
         self.tree.get(path).filter(|entry| entry.is_file()).map(crate::store::Entry::size)
     }
 
     /// A file of a line or two. Nothing if it is not there, or is anything else.
     fn small_text(&self, path: &str) -> Option<String> {
-        let size = self.size(path).filter(|size| *size < 4096)?;
+        let size = self.size(path).filter(|size| *size < SMALL)?;
         let text = String::from_utf8(self.store.read(path, 0..size).ok()?).ok()?;
         let text = text.trim();
         (!text.is_empty()).then(|| text.to_owned())

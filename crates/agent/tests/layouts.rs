@@ -300,6 +300,38 @@ fn deepspeed() {
 }
 
 #[test]
+fn a_pointer_that_does_not_read_makes_nothing_partial() {
+    for (first, second, third, pointer) in [
+        (
+            fixtures::megatron(100),
+            fixtures::megatron(200),
+            fixtures::megatron(300),
+            "latest_checkpointed_iteration.txt",
+        ),
+        (fixtures::deepspeed(100), fixtures::deepspeed(200), fixtures::deepspeed(300), "latest"),
+    ] {
+        let names_of = |files: &Files| files[0].0.split('/').next().unwrap().to_owned();
+        let (second_name, third_name) = (names_of(&second), names_of(&third));
+        // A full disk, a machine that lost power, and something else altogether.
+        for content in ["", "\0\0\0", "a/b/c", &"long".repeat(2000)] {
+            let mut files = [first.clone(), second.clone(), third.clone()].concat();
+            files.retain(|(path, _)| path != pointer);
+            files.push(file(pointer, content));
+            on_every_store(&files, |survey, _| {
+                assert_eq!(names(survey), (vec![second_name.clone(), names_of(&first)], vec![]));
+                let problem = survey.problems.join(" ");
+                assert!(problem.starts_with(&third_name) && problem.contains("does not read"), "{problem}");
+            });
+            // What is cut off by its content still is.
+            files.iter_mut().find(|(path, _)| path.starts_with(&second_name)).unwrap().1.pop();
+            on_every_store(&files, |survey, _| {
+                assert_eq!(names(survey), (vec![names_of(&first)], vec![second_name.clone()]));
+            });
+        }
+    }
+}
+
+#[test]
 fn xgboost() {
     let model = fixtures::ubjson();
     assert_complete(&vec![file("model_5.ubj", model.clone())], Layout::XgBoost, "model_5.ubj", Some(6), None);

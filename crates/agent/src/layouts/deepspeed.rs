@@ -5,7 +5,7 @@ use crate::numbers;
 use crate::store::StoreError;
 use crate::tree::{self, Tree};
 
-use super::{Candidate, Claimed, Layout, Reader, Verdict, content, huggingface_parent};
+use super::{Candidate, Claimed, Layout, Pointer, Reader, Verdict, content, huggingface_parent};
 
 const LATEST: &str = "latest";
 
@@ -39,11 +39,13 @@ pub(super) fn pointer_to(path: &str) -> (String, String) {
 pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
     let numbers = numbers::of_name(candidate.name());
     let parent = tree::parent(&candidate.path);
-    match named_as_latest(reader, parent) {
+    match reader.pointer(&tree::join(parent, LATEST))? {
         // A program may have asked not to have that file, and then nothing tells.
-        None => return Ok(Verdict::Unclear(format!("the file `{LATEST}`, which would name it, is missing"))),
-        Some(latest) if latest == candidate.name() => {}
-        Some(latest) => {
+        Pointer::Missing => {
+            return Ok(Verdict::Unclear(format!("the file `{LATEST}`, which would name it, is missing")));
+        }
+        Pointer::Names(latest) if latest == candidate.name() => {}
+        Pointer::Names(latest) if !latest.contains('/') => {
             let reached = numbers::of_name(&latest).step;
             match (numbers.step, reached) {
                 (Some(step), Some(reached)) if step > reached => {
@@ -53,6 +55,19 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
                 }
                 (Some(_), Some(_)) => {}
                 _ => return Ok(Verdict::Unclear(format!("the file `{LATEST}` names {latest}"))),
+            }
+        }
+        Pointer::Names(_) | Pointer::Unreadable => {
+            // Whoever wrote that file came to the end of all saves before the last.
+            let beside = reader.tree.children(parent);
+            let highest = beside
+                .filter(|entry| is_deepspeed(reader.tree, &entry.path))
+                .filter_map(|entry| numbers::of_name(tree::name(&entry.path)).step)
+                .max();
+            if numbers.step >= highest || numbers.step.is_none() {
+                return Ok(Verdict::Unclear(format!(
+                    "the file `{LATEST}`, which would name it, does not read"
+                )));
             }
         }
     }

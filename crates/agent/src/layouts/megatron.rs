@@ -2,11 +2,11 @@
 
 use crate::formats::Wholeness;
 use crate::numbers::Numbers;
-use crate::store::StoreError;
+use crate::store::{Kind, StoreError};
 use crate::tree::{self, Tree};
 
 use super::dcp::{self, Shards};
-use super::{Candidate, Claimed, Layout, Reader, Verdict, content};
+use super::{Candidate, Claimed, Layout, Pointer, Reader, Verdict, content};
 
 const TRACKER: &str = "latest_checkpointed_iteration.txt";
 
@@ -24,12 +24,26 @@ pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
 pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
     let step = iteration(candidate.name());
     let tracker = tree::join(tree::parent(&candidate.path), TRACKER);
-    let latest = reader.small_text(&tracker).and_then(|text| text.parse::<i64>().ok());
-    if step > latest {
-        return Ok(Verdict::Partial(match latest {
-            Some(latest) => format!("{TRACKER} has come to {latest} only"),
-            None => format!("{TRACKER} is missing"),
-        }));
+    let latest = match reader.pointer(&tracker)? {
+        Pointer::Missing => return Ok(Verdict::Partial(format!("{TRACKER} is missing"))),
+        Pointer::Names(text) => text.parse::<i64>().ok(),
+        Pointer::Unreadable => None,
+    };
+    if let Some(latest) = latest
+        && step > Some(latest)
+    {
+        return Ok(Verdict::Partial(format!("{TRACKER} has come to {latest} only")));
+    }
+    // Whoever wrote that file came to the end of all saves before the last.
+    let beside = reader.tree.children(tree::parent(&candidate.path));
+    let highest = beside
+        .filter(|entry| entry.kind == Kind::Directory)
+        .filter_map(|entry| iteration(tree::name(&entry.path)))
+        .max();
+    if latest.is_none() && step >= highest {
+        return Ok(Verdict::Unclear(format!(
+            "{TRACKER}, which would tell whether it is complete, does not read"
+        )));
     }
     // The older ones were complete once, but programs remove them, and a removal can be cut off, too.
     if dcp::is_dcp(reader.tree, &candidate.path)
