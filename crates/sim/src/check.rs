@@ -40,6 +40,10 @@ impl Fact {
         self.exit_code.is_some_and(|code| code != 0)
     }
 
+    fn is_ignored(&self, rules: &[FailureRule]) -> bool {
+        self.failed() && self.action(rules) == Some(FailureAction::Ignore)
+    }
+
     /// What the job's own rules say about this failure.
     fn action(&self, rules: &[FailureRule]) -> Option<FailureAction> {
         let is_reason = |wanted: &String| {
@@ -306,7 +310,7 @@ impl Checker {
         let number = status.attempts.last().map(|attempt| attempt.number);
         let world = Roles::of(job);
         let rules = job.spec.failure_rules();
-        let ignored = |pod: &Fact| pod.failed() && pod.action(rules) == Some(FailureAction::Ignore);
+        let ignored = |pod: &Fact| pod.is_ignored(rules);
         let won = |name: &str| self.of(uid, number).any(|pod| pod.name == name && pod.succeeded);
         let done =
             |name: &str| won(name) || self.of(uid, number).any(|pod| pod.name == name && ignored(pod));
@@ -315,7 +319,7 @@ impl Checker {
                 world.members().filter(|member| member.role.success == RoleSuccess::Required);
             required.all(|one| done(&one.pod_name(world.job)))
         };
-        let mut members = world.members();
+        let members = world.members();
         let holds = match job.spec.success_policy() {
             _ if world.has_decider() => members
                 .filter(|member| member.role.success == RoleSuccess::Decides)
@@ -551,14 +555,16 @@ impl Checker {
         Ok(worth)
     }
 
-    /// Running means that every pod of the attempt ran.
+    /// Running means that every pod of the attempt ran, or is done.
     fn runs(&self, uid: &str, job: &TrainingJob, status: &TrainingJobStatus) -> Verdict {
         let number = open_attempt(status).map(|attempt| attempt.number);
         demand!(number.is_some(), "running without an attempt");
         let roles = Roles::of(job);
         for member in roles.members().filter(|member| member.role.is_required()) {
             let name = member.pod_name(roles.job);
-            let ran = self.of(uid, number).any(|pod| pod.name == name && (pod.ran || pod.succeeded));
+            let rules = job.spec.failure_rules();
+            let ran = |pod: &Fact| pod.ran || pod.succeeded || pod.is_ignored(rules);
+            let ran = self.of(uid, number).any(|pod| pod.name == name && ran(pod));
             demand!(ran, "running, although {name} of attempt {number:?} never ran");
         }
         Ok(())
