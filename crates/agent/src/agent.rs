@@ -1,6 +1,6 @@
 //! The agent itself: what it decides at the start, and what it says.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +8,8 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::checkpoint::{AgentReport, CheckpointStatus};
 
+use crate::ignored::Ignored;
+use crate::jobs::Job;
 use crate::layouts::{self, Layout};
 use crate::mirror::{self, Bell, Marker, Mirror, Open};
 use crate::scan::{self, Checkpoint, Moment, Place, Scanner, Survey, Writers};
@@ -66,7 +68,8 @@ pub struct Agent {
     /// What was found last, for when storage does not answer.
     last_seen: Option<CheckpointStatus>,
     /// What was there before, and is not to be used.
-    ignored: HashSet<(String, u64)>,
+    ignored: Ignored,
+    job: Job,
     /// Problems that are not of a single look.
     lasting_problems: Vec<String>,
     /// What was said when the program was held last, and when to try again.
@@ -93,6 +96,8 @@ struct Copy {
     is_known: bool,
     /// The attempt has been noted there.
     is_noted: bool,
+    /// The attempt was let go by an agent before this one.
+    is_again: bool,
     problem: Option<StoreError>,
     ask_again: Duration,
 }
@@ -106,27 +111,37 @@ impl Copy {
         Ok(self.bucket.insert(bucket))
     }
 
-    fn knows(&mut self, markers: Vec<Marker>, resume: Resume) {
-        if resume == Resume::Never {
-            self.mirror.spares(&markers);
+    /// Learns what is there. What was there before a start afresh is spared, now and by all later agents of the job.
+    fn knows(&mut self, markers: Vec<Marker>, resume: Resume, job: &Job) -> Result<(), StoreError> {
+        let is_again = self.is_again;
+        let noted = Ignored::read(self.bucket()?, job)?;
+        let mut spared = noted.clone().unwrap_or_default();
+        if resume == Resume::Never && (noted.is_none() || !is_again) {
+            spared.add_copies(&markers);
+            if !is_again {
+                spared.write(self.bucket()?, job)?;
+            }
         }
+        let old: Vec<Marker> = markers.iter().filter(|marker| spared.has_copy(marker)).cloned().collect();
+        self.mirror.spares(&old);
         self.mirror.knows(markers);
         self.is_known = true;
+        Ok(())
     }
 
     /// Asks the bucket what is there, and notes the attempt in it, if that has not been done yet.
-    fn tend(&mut self, attempt: &str, resume: Resume, now: Moment) {
+    fn tend(&mut self, attempt: &str, (resume, job): (Resume, &Job), now: Moment) {
         if (self.is_known && self.is_noted) || now.elapsed < self.ask_again {
             return;
         }
-        self.problem = self.try_to_tend(attempt, resume).err();
+        self.problem = self.try_to_tend(attempt, resume, job).err();
         self.ask_again = now.elapsed + BREAK;
     }
 
-    fn try_to_tend(&mut self, attempt: &str, resume: Resume) -> Result<(), StoreError> {
+    fn try_to_tend(&mut self, attempt: &str, resume: Resume, job: &Job) -> Result<(), StoreError> {
         if !self.is_known {
             let markers = mirror::markers(self.bucket()?)?;
-            self.knows(markers, resume);
+            self.knows(markers, resume, job)?;
         }
         if !attempt.is_empty() && !self.is_noted {
             self.bucket()?.write(LET_GO, attempt.as_bytes())?;
@@ -144,7 +159,8 @@ impl Copy {
 impl Agent {
     pub fn new(store: Box<dyn Store>, options: Options) -> Self {
         let scanner = Scanner::new(options.layouts.clone());
-        let (ignored, lasting_problems) = (HashSet::new(), Vec::new());
+        let (ignored, lasting_problems) = (Ignored::default(), Vec::new());
+        let job = Job::of_attempt(options.attempt.as_deref());
         Self {
             store,
             options,
@@ -153,6 +169,7 @@ impl Agent {
             start: Start::Ready,
             last_seen: None,
             ignored,
+            job,
             lasting_problems,
             held: AgentReport::default(),
             held_until: Duration::ZERO,
@@ -180,9 +197,17 @@ impl Agent {
             restores,
             is_known: false,
             is_noted: !restores,
+            is_again: false,
             problem: None,
             ask_again: Duration::ZERO,
         });
+        self
+    }
+
+    /// The name of the pod tells a job that was made again from another one.
+    #[must_use]
+    pub fn in_pod(mut self, name: String) -> Self {
+        self.job = self.job.in_pod(name);
         self
     }
 
@@ -212,6 +237,7 @@ impl Agent {
     /// Fails only if the copy cannot be read, and the program must not start without.
     fn try_to_begin(&mut self, now: Moment) -> Result<AgentReport, StoreError> {
         if self.was_let_go() || self.was_let_go_elsewhere()? {
+            self.remember(now);
             self.let_go();
             return Ok(self.look(now));
         }
@@ -225,16 +251,16 @@ impl Agent {
                 return Ok(self.failed(&error));
             }
         };
-        self.lasting_problems = upkeep::quarantine(self.store.as_ref(), &survey);
-        if self.options.resume == Resume::Auto {
-            survey = self.restored(survey, now)?;
-        }
-        if self.options.resume == Resume::Never {
-            let there = survey
-                .complete
-                .iter()
-                .map(|checkpoint| (checkpoint.candidate.path.clone(), checkpoint.stamp));
-            self.ignored = there.collect();
+        self.ignored = self.noted_as_ignored().unwrap_or_default();
+        survey.partial.retain(|(candidate, _)| !self.ignored.has_candidate(candidate, &survey.tree));
+        self.lasting_problems.extend(upkeep::quarantine(self.store.as_ref(), &survey));
+        match self.options.resume {
+            Resume::Auto => survey = self.restored(survey, now)?,
+            Resume::Never => {
+                self.ignored.add_checkpoints(&survey.complete);
+                let written = self.ignored.write(self.store.as_ref(), &self.job);
+                self.lasting_problems.extend(written.err().map(|error| error.to_string()));
+            }
         }
         let newest = self.usable(&survey).next().map(|checkpoint| checkpoint.candidate.path.as_str());
         let is_right = match (newest, self.given()) {
@@ -251,10 +277,34 @@ impl Agent {
         Ok(self.report(&survey))
     }
 
+    /// What is to be ignored in this directory, if this job has ever started afresh in it.
+    fn noted_as_ignored(&mut self) -> Option<Ignored> {
+        let noted = Ignored::read(self.store.as_ref(), &self.job);
+        noted.unwrap_or_else(|error| {
+            self.lasting_problems.push(error.to_string());
+            None
+        })
+    }
+
+    /// Learns what the agent before this one, in the same attempt, had decided to ignore.
+    fn remember(&mut self, now: Moment) {
+        if let Some(copy) = &mut self.copy {
+            copy.is_again = true;
+        }
+        let noted = self.noted_as_ignored();
+        let is_lost = noted.is_none() && self.options.resume == Resume::Never;
+        self.ignored = noted.unwrap_or_default();
+        // It could not be written. Nobody can tell any more what is this attempt's own, so nothing of it is removed, but a
+        // later attempt may go on from it.
+        if is_lost && let Ok(survey) = self.scanner.look(self.store.as_ref(), now, Writers::Some) {
+            self.ignored.add_checkpoints(&survey.complete);
+        }
+    }
+
     fn tend_copy(&mut self, now: Moment) {
         let attempt = self.options.attempt.as_deref().unwrap_or_default();
         if let Some(copy) = &mut self.copy {
-            copy.tend(attempt, self.options.resume, now);
+            copy.tend(attempt, (self.options.resume, &self.job), now);
         }
     }
 
@@ -267,13 +317,18 @@ impl Agent {
             Err(StoreError::NoBucket(_)) if !is_told => return Ok(survey),
             markers => markers?,
         };
-        copy.knows(markers.clone(), self.options.resume);
+        copy.knows(markers.clone(), self.options.resume, &self.job)?;
+        survey.complete.retain(|checkpoint| !self.ignored.has(checkpoint));
         for marker in &markers {
+            if copy.mirror.earlier(&marker.path).is_none() {
+                continue;
+            }
             if !mirror::is_newer(marker, &survey) {
                 break;
             }
             mirror::fetch(copy.bucket()?, self.store.as_ref(), marker)?;
             survey = self.scanner.look(self.store.as_ref(), now, Writers::None)?;
+            survey.complete.retain(|checkpoint| !self.ignored.has(checkpoint));
             if survey.complete.iter().any(|checkpoint| checkpoint.candidate.path == marker.path) {
                 break;
             }
@@ -375,7 +430,7 @@ impl Agent {
         let Some(copy) = &mut self.copy else { return };
         copy.mirror.catch_up(now.elapsed);
         let mut stay: Vec<&Checkpoint> =
-            survey.complete.iter().filter(|checkpoint| !is_in(ignored, checkpoint)).collect();
+            survey.complete.iter().filter(|checkpoint| !ignored.has(checkpoint)).collect();
         let surplus = upkeep::surplus(stay.iter().copied(), keep, protected);
         stay.retain(|checkpoint| !surplus.iter().any(|old| old.candidate.path == checkpoint.candidate.path));
         if self.is_ending && !stay.is_empty() {
@@ -414,7 +469,7 @@ impl Agent {
     }
 
     fn keep_house(&self, mut survey: Survey, mut protected: BTreeSet<String>) -> Vec<String> {
-        survey.complete.retain(|checkpoint| !is_in(&self.ignored, checkpoint));
+        survey.complete.retain(|checkpoint| !self.ignored.has(checkpoint));
         protected.extend(self.copy.as_ref().and_then(|copy| copy.mirror.under_way()).map(str::to_owned));
         upkeep::retain(self.store.as_ref(), &survey, self.options.keep_last, &protected)
     }
@@ -437,7 +492,7 @@ impl Agent {
 
     /// Complete checkpoints that are not to be ignored, newest first.
     fn usable<'a>(&'a self, survey: &'a Survey) -> impl Iterator<Item = &'a Checkpoint> {
-        survey.complete.iter().filter(|checkpoint| !is_in(&self.ignored, checkpoint))
+        survey.complete.iter().filter(|checkpoint| !self.ignored.has(checkpoint))
     }
 
     /// The newest checkpoint that will be there for the next attempt.
@@ -594,10 +649,6 @@ impl Agent {
             ));
         }
     }
-}
-
-fn is_in(ignored: &HashSet<(String, u64)>, checkpoint: &Checkpoint) -> bool {
-    !ignored.is_empty() && ignored.contains(&(checkpoint.candidate.path.clone(), checkpoint.stamp))
 }
 
 /// The part of a path that is inside of a place; nothing if it is elsewhere.

@@ -9,6 +9,8 @@
 
 pub mod agent;
 mod formats;
+mod ignored;
+mod jobs;
 pub mod layouts;
 pub mod mirror;
 pub mod numbers;

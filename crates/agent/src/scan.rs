@@ -42,8 +42,6 @@ pub struct Checkpoint {
     /// When it was changed last.
     pub time: Option<Timestamp>,
     pub size: u64,
-    /// Differs when it was changed.
-    pub stamp: u64,
 }
 
 /// What a look found.
@@ -156,7 +154,7 @@ impl Survey {
                 }
                 let size = candidate.files.iter().filter_map(|path| self.tree.get(path)).map(crate::store::Entry::size);
                 let size = size.sum();
-                self.complete.push(Checkpoint { numbers: *numbers, time, size, stamp: known.stamp, candidate });
+                self.complete.push(Checkpoint { numbers: *numbers, time, size, candidate });
             }
             Verdict::Partial(why) => self.partial.push((candidate, why.clone())),
             Verdict::Unclear(why) => self.problems.push(format!(

@@ -148,6 +148,58 @@ fn a_job_that_never_resumes_ignores_and_keeps_what_is_there() {
 }
 
 #[test]
+fn a_start_afresh_is_not_forgotten() {
+    let place = Place::new();
+    files::write(&place.root(), &files::deepspeed(900));
+    place.add("step-800.pt", files::torch(&[]));
+    let attempt = |number: u32| Some(format!("uid/{number}"));
+    let afresh = || Options { resume: Resume::Never, keep_last: 1, attempt: attempt(1), ..place.options() };
+    place.agent(afresh()).begin(at(0));
+    files::write(&place.root(), &files::deepspeed(10));
+    // Started again in the same attempt, in which the program runs.
+    for step in [10, 20] {
+        files::write(&place.root(), &files::deepspeed(step));
+        let report = place.agent(afresh()).begin(at(10));
+        assert_eq!(path_of(&report), Some(place.path(&format!("global_step{step}")).as_str()));
+    }
+    assert_eq!(place.names(), ["global_step20", "global_step900", "latest", "step-800.pt"]);
+    // The user lets the same job resume again, or makes it again.
+    let later =
+        |attempt: &str| Options { attempt: Some(attempt.to_owned()), ..place.resumed_from("global_step20") };
+    let mut agent = place.agent(later("uid/2"));
+    assert_eq!((agent.begin(at(0)).problem, agent.start()), (None, Start::Ready));
+    assert!(
+        place.names().contains(&"global_step900".to_owned()),
+        "it was complete, whatever `latest` says now"
+    );
+    // Another job knows nothing of that.
+    let mut agent = place.agent(later("other/1"));
+    agent.begin(at(0));
+    assert_eq!(agent.start(), Start::Differs);
+}
+
+#[test]
+fn without_a_note_of_a_start_afresh_nothing_is_removed() {
+    let place = Place::new();
+    let options = || Options {
+        resume: Resume::Never,
+        keep_last: 1,
+        attempt: Some("uid/1".to_owned()),
+        ..place.options()
+    };
+    place.agent(options()).begin(at(0));
+    fs::remove_file(place.root().join(".trainyard/ignored")).unwrap();
+    for step in 7..=9 {
+        place.add(&format!("step-{step}.pt"), files::torch(&[]));
+    }
+    let mut agent = place.agent(options());
+    assert_eq!(agent.begin(at(0)), AgentReport::default());
+    place.add("step-1.pt", files::torch(&[]));
+    assert_eq!(path_of(&agent.look(at(10))), Some(place.path("step-1.pt").as_str()));
+    assert_eq!(place.names(), ["step-1.pt", "step-7.pt", "step-8.pt", "step-9.pt"]);
+}
+
+#[test]
 fn what_was_cut_off_before_is_moved_aside_with_its_link() {
     let whole = files::torch(&[]);
     let place = Place::new().with("step-1.pt", whole.clone()).with("step-2.pt", &whole[..60]);

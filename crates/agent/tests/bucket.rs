@@ -231,6 +231,26 @@ fn a_start_afresh_removes_nothing_of_what_was_there() {
 }
 
 #[test]
+fn a_start_afresh_is_not_forgotten_by_the_pods_that_come_after() {
+    let world = World::new().with_saved(&["step-900.pt"]);
+    let attempt = |number: u32| Some(format!("uid/{number}"));
+    let afresh = || Options { resume: Resume::Never, keep_last: 1, attempt: attempt(1), ..options() };
+    world.agent("pod", afresh()).begin(at(0));
+    for step in 1..=3 {
+        // Each by another agent of the same attempt.
+        world.save("pod", &vec![file(format!("step-{step}.pt"), files::torch(&[]))]);
+        let mut agent = world.agent("pod", afresh());
+        agent.begin(at(0));
+        assert_eq!(path(&agent.finish(at(1))), Some(format!("{PLACE}/step-{step}.pt").as_str()));
+        assert_eq!(world.kept(), ["step-900.pt".to_owned(), format!("step-{step}.pt")]);
+    }
+    let mut agent = world.agent("later", Options { attempt: attempt(2), ..told("step-3.pt") });
+    let report = agent.begin(at(0));
+    assert_eq!((agent.start(), path(&report)), (Start::Ready, Some("s3://bucket/ml/bert/step-3.pt")));
+    assert!(world.has("later", "step-3.pt") && !world.has("later", "step-900.pt"));
+}
+
+#[test]
 fn what_does_not_look_like_a_checkpoint_when_it_is_back_is_passed_over() {
     let world = World::new();
     let mut agent = world.agent("before", options());
