@@ -103,7 +103,18 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             // All of them were made before what was seen last.
             seen: Some(self.core().cache.pods.newest()).filter(|version| *version > 0),
         };
-        let left = join_all(pods.iter().map(|name| self.remove_unseen(key, &before, name))).await;
+        let beside = self.beside(key, &before, pods.len()).await;
+        let left = pods.iter().map(|name| async {
+            let found = match &beside {
+                Some(beside) => beside.iter().find(|pod| pod.name.as_ref() == Some(name)).cloned(),
+                None => self.find(key, &before, name).await?,
+            };
+            match found {
+                Some(metadata) => self.remove_unseen(key, &before, name, metadata).await,
+                None => Ok(Left::Nothing),
+            }
+        });
+        let left = join_all(left).await;
         let now = (self.clock)().instant;
         let mut core = self.core();
         let memory = core.remember(key);
@@ -125,19 +136,40 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
         again
     }
 
-    async fn remove_unseen(&self, key: &JobKey, before: &Before<'_>, name: &str) -> Result<Left, Refusal> {
+    /// All pods around the job in one answer, if that is not much more than was to be asked for. Without an answer, or with too long a
+    /// one, they are asked for one by one.
+    async fn beside(&self, key: &JobKey, before: &Before<'_>, wanted: usize) -> Option<Vec<ObjectMeta>> {
         let reference = key.reference(before.job.to_owned());
-        let metadata = match self.port.metadata(&reference, TargetKind::Pod, name, before.seen).await {
-            Err(Refusal::NotFound) => return Ok(Left::Nothing),
+        self.port.pods_beside(&reference, before.seen, 4 * wanted + 16).await.ok().flatten()
+    }
+
+    async fn find(
+        &self,
+        key: &JobKey,
+        before: &Before<'_>,
+        name: &str,
+    ) -> Result<Option<ObjectMeta>, Refusal> {
+        let reference = key.reference(before.job.to_owned());
+        let mut asked = self.port.metadata(&reference, TargetKind::Pod, name, before.seen).await;
+        if before.seen.is_some() && !matches!(asked, Ok(_) | Err(Refusal::NotFound)) {
             // A server that was set back does not know that version, and may never do.
-            Err(_) if before.seen.is_some() => {
-                match self.port.metadata(&reference, TargetKind::Pod, name, None).await {
-                    Err(Refusal::NotFound) => return Ok(Left::Nothing),
-                    asked => asked?,
-                }
-            }
-            asked => asked?,
-        };
+            asked = self.port.metadata(&reference, TargetKind::Pod, name, None).await;
+        }
+        match asked {
+            Ok(metadata) => Ok(Some(metadata)),
+            Err(Refusal::NotFound) => Ok(None),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    async fn remove_unseen(
+        &self,
+        key: &JobKey,
+        before: &Before<'_>,
+        name: &str,
+        metadata: ObjectMeta,
+    ) -> Result<Left, Refusal> {
+        let reference = key.reference(before.job.to_owned());
         if controller(&metadata).as_deref() != Some(before.job) {
             return Ok(Left::Nothing);
         }

@@ -9,8 +9,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, PersistentVolumeClaim, 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::PartialObjectMeta;
+use kube::api::{
+    DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions, VersionMatch,
+};
+use kube::core::{ObjectList, PartialObjectMeta};
 use kube::core::request::Request;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -135,6 +137,14 @@ pub trait Port: Send + Sync {
         name: &str,
         at: Option<u64>,
     ) -> impl Future<Output = Result<ObjectMeta, Refusal>> + Send;
+    /// Metadata of all pods beside this job, whoever made them, as they were at that version or later. None, if there are more than so
+    /// many.
+    fn pods_beside(
+        &self,
+        job: &JobRef,
+        at: Option<u64>,
+        most: usize,
+    ) -> impl Future<Output = Result<Option<Vec<ObjectMeta>>, Refusal>> + Send;
     /// What a pod that hangs says about where, if it can be asked. Its program may end because of it.
     fn stacks(&self, job: &JobRef, pod: &Target) -> impl Future<Output = Option<String>> + Send;
     /// How a node is that does not remove its pods. None: nobody may tell us.
@@ -389,6 +399,24 @@ impl Port for KubePort {
         let params = GetParams { resource_version: at.map(|version| version.to_string()) };
         let request = Request::new(url(kind, &job.namespace)).get_metadata(name, &params);
         metadata_of(&self.send("get", request).await?)
+    }
+
+    async fn pods_beside(
+        &self,
+        job: &JobRef,
+        at: Option<u64>,
+        most: usize,
+    ) -> Result<Option<Vec<ObjectMeta>>, Refusal> {
+        let mut params = ListParams::default().limit(u32::try_from(most).unwrap_or(u32::MAX));
+        if let Some(version) = at {
+            params = params.at(&version.to_string()).matching(VersionMatch::NotOlderThan);
+        }
+        let request = Request::new(url(TargetKind::Pod, &job.namespace)).list_metadata(&params);
+        let text = self.send("list", request).await?;
+        let list: ObjectList<PartialObjectMeta<Pod>> = serde_json::from_str(&text)
+            .map_err(|error| Refusal::Passing(format!("an answer that is no list: {error}")))?;
+        let is_all = list.metadata.continue_.is_none_or(|more| more.is_empty());
+        Ok(is_all.then(|| list.items.into_iter().map(|pod| pod.metadata).collect()))
     }
 
     async fn node(&self, name: &str) -> Result<Option<NodeState>, Refusal> {

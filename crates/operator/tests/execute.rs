@@ -88,6 +88,14 @@ impl Port for Script {
     ) -> Result<ObjectMeta, Refusal> {
         self.call(format!("metadata {} {name}", kind.as_str())).map(|_| self.found.clone())
     }
+    async fn pods_beside(
+        &self,
+        _: &JobRef,
+        _: Option<u64>,
+        _: usize,
+    ) -> Result<Option<Vec<ObjectMeta>>, Refusal> {
+        self.call("list pods".to_owned()).map(|_| None)
+    }
     async fn node(&self, name: &str) -> Result<Option<NodeState>, Refusal> {
         self.call(format!("node {name}")).map(|_| None)
     }

@@ -244,6 +244,23 @@ impl Port for SimPort {
         self.call(|| format!("get node {name}"), |server, _| Ok(Some(server.node(name)))).await
     }
 
+    async fn pods_beside(
+        &self,
+        _: &JobRef,
+        _: Option<u64>,
+        most: usize,
+    ) -> Result<Option<Vec<ObjectMeta>>, Refusal> {
+        let list = |server: &mut Server, _| {
+            let names: Vec<String> = server.all(TargetKind::Pod).keys().cloned().collect();
+            if names.len() > most {
+                return Ok(None);
+            }
+            let metadata = names.iter().map(|name| server.metadata(TargetKind::Pod, name));
+            metadata.collect::<Result<Vec<_>, _>>().map(Some)
+        };
+        self.call(|| "list pods".to_owned(), list).await
+    }
+
     async fn metadata(
         &self,
         _: &JobRef,
