@@ -41,6 +41,9 @@ pub struct Marker {
     pub step: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
+    /// The word for it; earlier versions did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<String>,
     pub roots: Vec<String>,
     pub files: Vec<Part>,
 }
@@ -68,6 +71,7 @@ impl Marker {
             path: candidate.path.clone(),
             step,
             epoch,
+            layout: Some(candidate.layout.to_string()),
             roots: candidate.roots.clone(),
             files: files.collect(),
         }
@@ -125,6 +129,8 @@ impl Kept for Marker {
     fn place(&self) -> scan::Place {
         scan::Place {
             numbers: Numbers { step: self.step, epoch: self.epoch },
+            layout: self.layout.as_deref().and_then(|word| word.parse().ok()),
+            size: self.size(),
             time: self.time(),
             path: self.path.clone(),
         }

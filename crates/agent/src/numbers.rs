@@ -1,7 +1,7 @@
 //! Steps and epochs, as names tell them.
 
 /// How far a checkpoint is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Numbers {
     pub step: Option<i64>,
     pub epoch: Option<i64>,

@@ -186,17 +186,27 @@ fn is_near(time: Option<Timestamp>, now: Timestamp) -> bool {
 #[derive(Clone, Debug)]
 pub struct Place {
     pub numbers: Numbers,
+    /// Nothing if nobody knows any more.
+    pub layout: Option<Layout>,
+    pub size: u64,
     pub time: Option<Timestamp>,
     pub path: String,
 }
 
 impl Checkpoint {
     pub fn place(&self) -> Place {
-        Place { numbers: self.numbers, time: self.time, path: self.candidate.path.clone() }
+        Place {
+            numbers: self.numbers,
+            layout: Some(self.candidate.layout),
+            size: self.size,
+            time: self.time,
+            path: self.candidate.path.clone(),
+        }
     }
 }
 
-/// Sorts by step, then epoch, then time.
+/// Sorts by step, then epoch, then time. Of those that have come equally far, the one of the layout that asks for more is the
+/// better one to go on from, then the larger one: programs save notes beside their checkpoints.
 ///
 /// A program may put the step into some names and not into others (`epoch-3.pt`, `epoch-3-step-610.pt`). Where not all have
 /// a step, epochs decide first; where not all have an epoch either, the time. What has no number at all comes last: it
@@ -206,7 +216,7 @@ pub fn sort_newest_first<T>(items: &mut [T], place: impl Fn(&T) -> Place) {
     let all_have_steps = numbers().all(|numbers| numbers.step.is_some());
     let all_have_epochs = numbers().all(|numbers| numbers.epoch.is_some());
     items.sort_by_cached_key(|item| {
-        let Place { numbers: Numbers { step, epoch }, time, path } = place(item);
+        let Place { numbers: Numbers { step, epoch }, layout, size, time, path } = place(item);
         let by_number = if all_have_steps {
             (step, epoch)
         } else if all_have_epochs {
@@ -214,6 +224,9 @@ pub fn sort_newest_first<T>(items: &mut [T], place: impl Fn(&T) -> Place) {
         } else {
             (None, None)
         };
-        Reverse((step.is_some() || epoch.is_some(), by_number, time, path))
+        let is_compared = by_number != (None, None);
+        // What asks for more stands first among the layouts.
+        let worth = is_compared.then_some((layout.map(Reverse), size));
+        Reverse((step.is_some() || epoch.is_some(), by_number, worth, time, path))
     });
 }

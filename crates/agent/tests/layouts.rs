@@ -162,6 +162,51 @@ fn other_peoples_files_are_left_alone() {
 }
 
 #[test]
+fn notes_beside_a_checkpoint_are_none() {
+    let files = vec![
+        file("epoch-2.pt", fixtures::torch(&[])),
+        file("epoch-3.pt", fixtures::torch(&[])),
+        file("metrics-epoch-3.json", r#"{"epoch": 3, "step": 900, "loss": 0.1}"#),
+        // Its checkpoint is to come, or was removed.
+        file("metrics-epoch-4.json", "{}"),
+        file("metrics-epoch-1.json", "{}"),
+        // Others of the same kind elsewhere are a program's own business.
+        file("a/metrics-epoch-9.json", "{}"),
+        file("b/step-30/model.safetensors", fixtures::safetensors(3)),
+        file("b/step-30.json", "{}"),
+    ];
+    on_every_store(&files, |survey, _| {
+        let (mut complete, partial) = names(survey);
+        complete.sort();
+        assert_eq!(complete, ["a/metrics-epoch-9.json", "b/step-30", "epoch-2.pt", "epoch-3.pt"]);
+        assert_eq!(partial, Vec::<String>::new());
+    });
+}
+
+#[test]
+fn of_what_has_come_equally_far_the_more_specific_and_the_larger_is_the_newest() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Directory::new(directory.path().to_str().unwrap());
+    let files = [
+        ("epoch-3.pt", fixtures::torch(&[])),
+        ("ema-epoch-3.npz", fixtures::zip(&[("a", &[1; 5000])])),
+        ("small-epoch-3.npz", fixtures::zip(&[("a", &[1; 50])])),
+    ];
+    for (index, (name, content)) in (0..).zip(&files) {
+        std::fs::write(directory.path().join(name), content).unwrap();
+        let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_hours(480_000 + index);
+        std::fs::File::options()
+            .write(true)
+            .open(directory.path().join(name))
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
+    }
+    let survey = Scanner::new(Layout::ALL.to_vec()).look(&store, at(0), Writers::None).unwrap();
+    assert_eq!(names(&survey).0, ["epoch-3.pt", "ema-epoch-3.npz", "small-epoch-3.npz"]);
+}
+
+#[test]
 fn the_files_of_the_examples() {
     let files = vec![
         file("checkpoint-epoch-2.json", fixtures::digits(2, 40)),

@@ -3,6 +3,8 @@
 //! A name has to say that it is a checkpoint and how far it is. Where the format can be checked it is; where not, a
 //! file that does not change any more has to be believed.
 
+use std::collections::HashSet;
+
 use crate::formats::Wholeness;
 use crate::numbers::{self, Numbers};
 use crate::store::{Entry, StoreError};
@@ -53,6 +55,34 @@ pub(super) fn claim_files(tree: &Tree, claimed: &mut Claimed, is_only: bool) {
             claimed.take(Candidate::file(Layout::Files, &entry.path));
         }
     }
+    let notes = notes(claimed);
+    let is_note = |candidate: &Candidate| is_loose_json(candidate) && notes.contains(&shape(&candidate.path));
+    claimed.candidates.retain(|candidate| !is_note(candidate));
+}
+
+/// What programs write about their checkpoints: `metrics-epoch-3.json` beside `epoch-3.pt`. Once one is seen beside its
+/// checkpoint, others of its kind are known, also when theirs is not there yet, or not any more.
+fn notes(claimed: &Claimed) -> HashSet<String> {
+    let key = |candidate: &Candidate| {
+        (tree::parent(&candidate.path).to_owned(), numbers::of_name(candidate.name()))
+    };
+    let others: HashSet<_> =
+        claimed.candidates.iter().filter(|candidate| ending(candidate.name()) != "json").map(key).collect();
+    let has_other = |candidate: &&Candidate| is_loose_json(candidate) && others.contains(&key(candidate));
+    claimed.candidates.iter().filter(has_other).map(|candidate| shape(&candidate.path)).collect()
+}
+
+fn is_loose_json(candidate: &Candidate) -> bool {
+    candidate.layout == Layout::Files
+        && ending(&candidate.path) == "json"
+        && candidate.files.as_slice() == [candidate.path.as_str()]
+}
+
+/// A path with its numbers left out of the name.
+fn shape(path: &str) -> String {
+    let name: Vec<&str> =
+        tree::name(path).split(|c: char| c.is_ascii_digit()).filter(|s| !s.is_empty()).collect();
+    tree::join(tree::parent(path), &name.join("0"))
 }
 
 /// A directory that is named like a checkpoint, with files in it that could be parts of one: they have no numbers of their
