@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::checkpoint::{AgentReport, CheckpointStatus};
 
 use crate::ignored::Ignored;
-use crate::jobs::Job;
+use crate::jobs::{self, Job};
 use crate::layouts::{self, Layout};
 use crate::mirror::{self, Bell, Marker, Mirror, Open};
 use crate::scan::{self, Checkpoint, Moment, Place, Scanner, Survey, Writers};
@@ -70,6 +70,9 @@ pub struct Agent {
     /// What was there before, and is not to be used.
     ignored: Ignored,
     job: Job,
+    /// Another job that is at work in the same place: nobody can tell which checkpoint is whose.
+    other_job: Option<String>,
+    next_beat: Duration,
     /// Problems that are not of a single look.
     lasting_problems: Vec<String>,
     /// What was said when the program was held last, and when to try again.
@@ -170,6 +173,8 @@ impl Agent {
             last_seen: None,
             ignored,
             job,
+            other_job: None,
+            next_beat: Duration::ZERO,
             lasting_problems,
             held: AgentReport::default(),
             held_until: Duration::ZERO,
@@ -236,6 +241,7 @@ impl Agent {
 
     /// Fails only if the copy cannot be read, and the program must not start without.
     fn try_to_begin(&mut self, now: Moment) -> Result<AgentReport, StoreError> {
+        self.listen_for_others(now);
         if self.was_let_go() || self.was_let_go_elsewhere()? {
             self.remember(now);
             self.let_go();
@@ -253,7 +259,9 @@ impl Agent {
         };
         self.ignored = self.noted_as_ignored().unwrap_or_default();
         survey.partial.retain(|(candidate, _)| !self.ignored.has_candidate(candidate, &survey.tree));
-        self.lasting_problems.extend(upkeep::quarantine(self.store.as_ref(), &survey));
+        if self.other_job.is_none() {
+            self.lasting_problems.extend(upkeep::quarantine(self.store.as_ref(), &survey));
+        }
         match self.options.resume {
             Resume::Auto => survey = self.restored(survey, now)?,
             Resume::Never => {
@@ -275,6 +283,19 @@ impl Agent {
             self.start = Start::Differs;
         }
         Ok(self.report(&survey))
+    }
+
+    /// A place in a bucket, and a directory with a copy, are a job's own.
+    fn may_be_shared(&self) -> bool {
+        self.copy.is_none() && self.store.renames_at_once() && !self.job.is_unknown()
+    }
+
+    fn listen_for_others(&mut self, now: Moment) {
+        if self.may_be_shared() && now.elapsed >= self.next_beat {
+            self.next_beat = now.elapsed + jobs::BEAT;
+            // What cannot be read is told by the look.
+            self.other_job = jobs::beat(self.store.as_ref(), &self.job, now.wall).unwrap_or_default();
+        }
     }
 
     /// What is to be ignored in this directory, if this job has ever started afresh in it.
@@ -368,6 +389,7 @@ impl Agent {
 
     fn look_at(&mut self, now: Moment, writers: Writers) -> AgentReport {
         self.reread_keep_last();
+        self.listen_for_others(now);
         let survey = match self.scanner.look(self.store.as_ref(), now, writers) {
             Ok(survey) => survey,
             Err(error) => return self.failed(&error),
@@ -386,7 +408,12 @@ impl Agent {
     /// then [`Self::is_owing`].
     pub fn finish(&mut self, now: Moment) -> AgentReport {
         if self.start != Start::Ready || self.copy.is_none() {
-            return if self.start == Start::Held { self.held.clone() } else { self.look(now) };
+            let report = if self.start == Start::Held { self.held.clone() } else { self.look(now) };
+            if self.may_be_shared() {
+                // If it cannot be noted, others see it after a while.
+                let _ = jobs::end(self.store.as_ref(), &self.job);
+            }
+            return report;
         }
         self.is_ending = true;
         // What is under way may be an older one. An agent beside a program is told to end when that has ended: nobody writes
@@ -469,6 +496,9 @@ impl Agent {
     }
 
     fn keep_house(&self, mut survey: Survey, mut protected: BTreeSet<String>) -> Vec<String> {
+        if self.other_job.is_some() {
+            return Vec::new();
+        }
         survey.complete.retain(|checkpoint| !self.ignored.has(checkpoint));
         protected.extend(self.copy.as_ref().and_then(|copy| copy.mirror.under_way()).map(str::to_owned));
         upkeep::retain(self.store.as_ref(), &survey, self.options.keep_last, &protected)
@@ -575,6 +605,13 @@ impl Agent {
                 )],
             );
         }
+        let shared = self.other_job.as_ref().map(|other| {
+            format!(
+                "another job, with the pod {other}, saves to the same directory: nothing in it is moved aside or removed, and \
+                 either may go on from the other's checkpoints; give each job a checkpoint.storage.path of its own"
+            )
+        });
+        add_problems(&mut report, shared);
         let of_the_copy = self
             .copy
             .iter()

@@ -286,6 +286,37 @@ fn an_unfinished_name_says_that_something_is_being_written() {
 }
 
 #[test]
+fn what_may_be_another_jobs_is_neither_moved_nor_removed() {
+    let whole = files::torch(&[]);
+    let place = Place::new();
+    let agent = |uid: &str, pod: &str, options: Options| {
+        let attempt = Some(format!("{uid}/1"));
+        place.agent(Options { attempt, ready_file: None, keep_last: 1, ..options }).in_pod(pod.to_owned())
+    };
+    let mut first = agent("a", "a-worker-0", place.options());
+    assert_eq!(first.begin(at(0)).problem, None);
+    place.add("step-1.pt", whole.clone());
+    place.add("step-2.pt", whole.clone());
+    place.add("step-3.pt", &whole[..60]);
+    let mut second = agent("b", "b-worker-0", place.resumed_from("step-2.pt"));
+    for report in [second.begin(at(0)), second.look(at(2)), first.look(at(70))] {
+        let problem = report.problem.unwrap();
+        assert!(problem.contains("-worker-0") && problem.contains("checkpoint.storage.path"), "{problem}");
+    }
+    assert_eq!(place.names(), ["step-1.pt", "step-2.pt", "step-3.pt"]);
+    // The first is killed and made again under its name: it goes on from its checkpoints, as ever.
+    second.finish(at(80));
+    let mut again = agent("c", "a-worker-0", place.resumed_from("step-2.pt"));
+    assert_eq!((again.begin(at(0)).problem, again.start()), (None, Start::Ready));
+    again.look(at(2));
+    assert_eq!(place.names(), ["step-2.pt"]);
+    // One that was killed is not waited for.
+    let later = Moment { wall: Timestamp::now() + Duration::from_mins(6), elapsed: Duration::ZERO };
+    let mut third = agent("d", "d-worker-0", place.resumed_from("step-2.pt"));
+    assert_eq!(third.begin(later).problem, None);
+}
+
+#[test]
 fn old_checkpoints_go_and_nothing_else() {
     let whole = files::torch(&[]);
     let mut place = Place::new();
