@@ -12,6 +12,7 @@ use crate::ignored::Ignored;
 use crate::jobs::{self, Job};
 use crate::layouts::{self, Layout};
 use crate::mirror::{self, Bell, Marker, Mirror, Open};
+use crate::numbers::Numbers;
 use crate::scan::{self, Checkpoint, Moment, Place, Scanner, Survey, Writers};
 use crate::store::{Bucket, Store, StoreError};
 use crate::upkeep::{self, Kept};
@@ -25,6 +26,11 @@ pub(crate) const LONGEST_BREAK: Duration = Duration::from_mins(1);
 
 /// One that could not be read later, after this.
 const BREAK: Duration = Duration::from_secs(15);
+
+/// A directory that cannot be listed as a whole before the program starts is listed so many times, with pauses: network
+/// file systems have bad moments.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// What the agent is told.
 #[derive(Clone, Debug)]
@@ -249,7 +255,7 @@ impl Agent {
         }
         // Nobody writes: the writers of the attempt before are dead, and those of this one wait for us. So what is partial
         // now stays so, and can be moved aside.
-        let mut survey = match self.scanner.look(self.store.as_ref(), now, Writers::None) {
+        let mut survey = match self.look_before_the_start(now) {
             Ok(survey) => survey,
             Err(error) => {
                 // Training is not stopped because of its directory. It may start afresh, which is told.
@@ -259,9 +265,8 @@ impl Agent {
         };
         self.ignored = self.noted_as_ignored().unwrap_or_default();
         survey.partial.retain(|(candidate, _)| !self.ignored.has_candidate(candidate, &survey.tree));
-        if self.other_job.is_none() {
-            self.lasting_problems.extend(upkeep::quarantine(self.store.as_ref(), &survey));
-        }
+        let problems = self.quarantine(&survey);
+        self.lasting_problems.extend(problems);
         match self.options.resume {
             Resume::Auto => survey = self.restored(survey, now)?,
             Resume::Never => {
@@ -273,6 +278,8 @@ impl Agent {
         let newest = self.usable(&survey).next().map(|checkpoint| checkpoint.candidate.path.as_str());
         let is_right = match (newest, self.given()) {
             _ if self.options.resume == Resume::Never => true,
+            // What was told may be where nobody could look.
+            (_, Some(_)) if survey.is_incomplete && self.copy.is_none() => true,
             (Some(newest), Some(given)) => self.inside(given) == Some(newest),
             (newest, given) => newest.is_none() && given.is_none(),
         };
@@ -283,6 +290,24 @@ impl Agent {
             self.start = Start::Differs;
         }
         Ok(self.report(&survey))
+    }
+
+    fn look_before_the_start(&mut self, now: Moment) -> Result<Survey, StoreError> {
+        let mut survey = self.scanner.look(self.store.as_ref(), now, Writers::None)?;
+        for _ in 1..TRIES {
+            if !survey.is_incomplete {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+            survey = self.scanner.look(self.store.as_ref(), now, Writers::None)?;
+        }
+        Ok(survey)
+    }
+
+    /// Moves aside what is partial, unless not all was seen by which that is judged, or it may be another job's.
+    fn quarantine(&self, survey: &Survey) -> Vec<String> {
+        let may_touch = self.other_job.is_none() && !survey.is_incomplete;
+        if may_touch { upkeep::quarantine(self.store.as_ref(), survey) } else { Vec::new() }
     }
 
     /// A place in a bucket, and a directory with a copy, are a job's own.
@@ -357,7 +382,9 @@ impl Agent {
                 "{} was fetched from {}, but is no complete checkpoint: check checkpoint.layout",
                 marker.path, copy.place
             ));
-            self.lasting_problems.extend(upkeep::quarantine(self.store.as_ref(), &survey));
+            if !survey.is_incomplete {
+                self.lasting_problems.extend(upkeep::quarantine(self.store.as_ref(), &survey));
+            }
         }
         Ok(survey)
     }
@@ -496,7 +523,7 @@ impl Agent {
     }
 
     fn keep_house(&self, mut survey: Survey, mut protected: BTreeSet<String>) -> Vec<String> {
-        if self.other_job.is_some() {
+        if self.other_job.is_some() || survey.is_incomplete {
             return Vec::new();
         }
         survey.complete.retain(|checkpoint| !self.ignored.has(checkpoint));
@@ -584,11 +611,14 @@ impl Agent {
             }
             _ => None,
         };
-        self.last_seen = in_bucket.map(of_marker).or_else(|| here.map(|(_, status)| status));
+        let found = in_bucket.map(of_marker).or_else(|| here.map(|(_, status)| status));
+        // What was seen before may be where nobody could look this time.
+        let before = self.last_seen.take().filter(|_| survey.is_incomplete);
+        self.last_seen = newer(before, found);
         let mut report = AgentReport {
             checkpoint: self.last_seen.clone(),
             resume_differs: self.start == Start::Differs,
-            unread: self.copy.as_ref().is_some_and(|copy| !copy.is_known),
+            unread: survey.is_incomplete || self.copy.as_ref().is_some_and(|copy| !copy.is_known),
             writing: survey.is_writing
                 || self.copy.as_ref().is_some_and(|copy| copy.mirror.under_way().is_some()),
             problem: None,
@@ -686,6 +716,20 @@ impl Agent {
             ));
         }
     }
+}
+
+/// The newer one of two.
+fn newer(one: Option<CheckpointStatus>, other: Option<CheckpointStatus>) -> Option<CheckpointStatus> {
+    let place = |status: &CheckpointStatus| Place {
+        numbers: Numbers { step: status.step, epoch: status.epoch },
+        layout: None,
+        size: 0,
+        time: status.time.as_ref().map(|time| time.0),
+        path: status.path.clone(),
+    };
+    let mut both: Vec<CheckpointStatus> = one.into_iter().chain(other).collect();
+    scan::sort_newest_first(&mut both, place);
+    both.into_iter().next()
 }
 
 /// The part of a path that is inside of a place; nothing if it is elsewhere.

@@ -54,6 +54,8 @@ pub struct Survey {
     pub partial: Vec<(Candidate, String)>,
     pub is_writing: bool,
     pub problems: Vec<String>,
+    /// There may be more than was seen.
+    pub is_incomplete: bool,
 }
 
 /// Looks again and again, and remembers.
@@ -81,6 +83,13 @@ impl Scanner {
         let listing = store.list()?;
         let mut survey = Survey { tree: Tree::new(listing.entries), ..Survey::default() };
         survey.problems.extend(listing.problems.iter().map(ToString::to_string));
+        if listing.is_incomplete {
+            survey.is_incomplete = true;
+            survey.problems.push(format!(
+                "{} cannot be listed as a whole: until it can, nothing in it is moved aside or removed",
+                store.place()
+            ));
+        }
         let mut known = HashMap::new();
         for candidate in layouts::claim(&survey.tree, &self.layouts) {
             match self.know(&candidate, &survey.tree, store, now) {

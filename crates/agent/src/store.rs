@@ -55,6 +55,8 @@ pub trait Store {
 pub struct Listing {
     pub entries: Vec<Entry>,
     pub problems: Vec<StoreError>,
+    /// There may be more than the entries.
+    pub is_incomplete: bool,
 }
 
 /// A file, a directory or a link.

@@ -10,6 +10,8 @@ use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -489,6 +491,89 @@ fn files_that_vanish_while_they_are_read_are_no_problem() {
     let store = Vanishing(Directory::new(place.root().to_str().unwrap()));
     let report = Agent::new(Box::new(store), place.options()).begin(at(0));
     assert_eq!(report, AgentReport::default());
+}
+
+/// Shows only some names for so many listings, as a network file system with a problem does.
+struct Hiding {
+    inner: Directory,
+    hidden: &'static str,
+    listings: Arc<AtomicUsize>,
+}
+
+impl Store for Hiding {
+    fn place(&self) -> &str {
+        self.inner.place()
+    }
+    fn list(&self) -> Result<Listing, StoreError> {
+        let mut listing = self.inner.list()?;
+        let left = self.listings.load(Ordering::SeqCst);
+        if left > 0 {
+            self.listings.store(left - 1, Ordering::SeqCst);
+            listing.is_incomplete = true;
+            listing.entries.retain(|entry| entry.path != self.hidden);
+        }
+        Ok(listing)
+    }
+    fn read(&self, path: &str, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
+        self.inner.read(path, range)
+    }
+    fn write(&self, path: &str, content: &[u8]) -> Result<(), StoreError> {
+        self.inner.write(path, content)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
+        self.inner.rename(from, to)
+    }
+    fn exists(&self, path: &str) -> Result<bool, StoreError> {
+        self.inner.exists(path)
+    }
+    fn renames_at_once(&self) -> bool {
+        true
+    }
+    fn remove(&self, root: &str, files: &[&str]) -> Result<(), StoreError> {
+        self.inner.remove(root, files)
+    }
+}
+
+#[test]
+fn what_could_not_be_listed_as_a_whole_is_not_taken_for_all() {
+    let place = Place::new();
+    files::write(&place.root(), &files::megatron(100));
+    files::write(&place.root(), &files::megatron(200));
+    for step in 1..=3 {
+        place.add(&format!("step-{step}.pt"), files::torch(&[]));
+    }
+    let listings = Arc::new(AtomicUsize::new(0));
+    let agent = |options: Options, times: usize| {
+        listings.store(times, Ordering::SeqCst);
+        let inner = Directory::new(place.root().to_str().unwrap());
+        let hidden = "latest_checkpointed_iteration.txt";
+        let store = Hiding { inner, hidden, listings: listings.clone() };
+        Agent::new(Box::new(store), Options { keep_last: 1, ..options })
+    };
+    let told = || place.resumed_from("iter_0000200");
+    let all = place.names();
+    // A bad moment passes.
+    let report = agent(Options { keep_last: 0, ..told() }, 1).begin(at(0));
+    assert_eq!((report.unread, report.resume_differs, report.problem), (false, false, None));
+    fs::remove_file(place.ready_file()).unwrap();
+    // A bad hour does not: the program starts as it was told, and nothing is touched.
+    let mut agent = agent(told(), 100);
+    let report = agent.begin(at(0));
+    assert_eq!((agent.start(), report.unread), (Start::Ready, true));
+    assert!(report.problem.unwrap().contains("cannot be listed as a whole"));
+    agent.look(at(10));
+    assert_eq!(place.names(), all);
+    // Later it is as ever.
+    listings.store(0, Ordering::SeqCst);
+    let whole = agent.look(at(20));
+    assert_eq!((path_of(&whole), whole.unread), (Some(place.path("iter_0000200").as_str()), false));
+    let left = place.names();
+    assert!(left.len() < all.len());
+    // And what was seen then is not taken back.
+    listings.store(100, Ordering::SeqCst);
+    let report = agent.look(at(30));
+    assert_eq!((report.checkpoint, report.unread), (whole.checkpoint, true));
+    assert_eq!(place.names(), left);
 }
 
 #[test]

@@ -103,25 +103,28 @@ fn another_users_files_are_told() {
     fs::set_permissions(disk.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::write(disk.path().join("step-1.pt"), files::torch(&[])).unwrap();
     fs::set_permissions(disk.path().join("step-1.pt"), fs::Permissions::from_mode(0o600)).unwrap();
-    fs::create_dir(disk.path().join("checkpoint-5")).unwrap();
-    fs::set_permissions(disk.path().join("checkpoint-5"), fs::Permissions::from_mode(0o700)).unwrap();
     // Partial, but in a directory in which this user may change nothing.
     fs::write(disk.path().join("step-2.pt"), "PK").unwrap();
-    let mut process = Process::start(disk.path(), &nobody);
+    let words = ["step-1.pt", "step-2.pt is partial", "cannot be moved aside", "securityContext.fsGroup"];
+    assert_told(disk.path(), &nobody, &words);
+    // Nothing is moved at all where something cannot be looked into.
+    fs::create_dir(disk.path().join("checkpoint-5")).unwrap();
+    fs::set_permissions(disk.path().join("checkpoint-5"), fs::Permissions::from_mode(0o700)).unwrap();
+    let words = ["step-1.pt", "checkpoint-5", "cannot be listed as a whole", "securityContext.fsGroup"];
+    assert_told(disk.path(), &nobody, &words);
+    assert!(disk.path().join("step-2.pt").exists());
+}
+
+#[track_caller]
+fn assert_told(directory: &Path, before: &[&str], words: &[&str]) {
+    let mut process = Process::start(directory, before);
     let report = process.report().unwrap();
     process.terminate();
     assert!(process.child.wait().unwrap().success());
     let problem = report.problem.unwrap();
-    for words in [
-        "step-1.pt",
-        "checkpoint-5",
-        "step-2.pt is partial",
-        "cannot be moved aside",
-        "securityContext.fsGroup",
-    ] {
+    for words in words {
         assert!(problem.contains(words), "{words}: {problem}");
     }
-    assert!(disk.path().join("step-2.pt").exists());
 }
 
 #[test]

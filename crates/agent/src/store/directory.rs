@@ -99,8 +99,11 @@ impl Directory {
 impl Listing {
     /// What vanishes while it is being listed is no problem: programs remove their old checkpoints themselves.
     fn note(&mut self, problem: StoreError) {
-        let is_news = !matches!(problem, StoreError::Vanished(_)) && !self.problems.contains(&problem);
-        if is_news {
+        if matches!(problem, StoreError::Vanished(_)) {
+            return;
+        }
+        self.is_incomplete = true;
+        if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
     }
