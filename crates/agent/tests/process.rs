@@ -22,9 +22,10 @@ use trainyard_api::checkpoint::AgentReport;
 #[test]
 fn agent_process() {
     let Ok(directory) = std::env::var("AGENT_PROCESS_DIRECTORY") else { return };
+    let keep_last = std::env::var("AGENT_PROCESS_KEEP_LAST").ok().and_then(|text| text.parse().ok());
     let options = Options {
         layouts: Layout::ALL.to_vec(),
-        keep_last: 0,
+        keep_last: keep_last.unwrap_or_default(),
         resumed_from: std::env::var("AGENT_PROCESS_RESUMED_FROM").ok(),
         resume: Resume::Auto,
         ready_file: None,
@@ -144,6 +145,30 @@ fn a_full_disk_is_told() {
     assert!(process.child.wait().unwrap().success());
     let problem = report.problem.unwrap();
     assert!(problem.contains("no space left") && problem.contains("checkpoint.keepLast"), "{problem}");
+}
+
+#[test]
+fn a_full_disk_is_freed_of_old_checkpoints() {
+    let disk = tempfile::tempdir().unwrap();
+    let path = disk.path().to_str().unwrap();
+    let whole = tempfile::NamedTempFile::new().unwrap();
+    fs::write(whole.path(), files::torch(&[])).unwrap();
+    // Full of files, with a directory among them: there is none left for the trash. What is left is listed in the end.
+    let script = "mount -t tmpfs -o nr_inodes=6 tmpfs \"$0\" && mkdir \"$0/step-1\" && cp \"$1\" \"$0/step-1/model.pt\" && \
+                  cp \"$1\" \"$0/step-2.pt\" && cp \"$1\" \"$0/step-3.pt\" && touch \"$0/notes\" && shift && \
+                  export AGENT_PROCESS_KEEP_LAST=1 AGENT_PROCESS_RESUMED_FROM=\"$0/step-3.pt\" && \
+                  \"$@\"; echo left: $(ls \"$0\")";
+    let namespace = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, path];
+    let before = [&namespace[..], &[whole.path().to_str().unwrap()]].concat();
+    if !works(&[&before[..], &["true"]].concat()) {
+        return;
+    }
+    // The agent itself is asked to end, since the shell is not; its second look is right after the first.
+    let timeout = ["timeout", "--signal=TERM", "3"];
+    let mut process = Process::start(disk.path(), &[&before[..], &timeout[..]].concat());
+    let left = process.lines.find_map(|line| line.unwrap().strip_prefix("left: ").map(str::to_owned));
+    process.child.wait().unwrap();
+    assert_eq!(left.as_deref(), Some("notes step-3.pt"));
 }
 
 #[test]

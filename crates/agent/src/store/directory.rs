@@ -47,6 +47,24 @@ impl Directory {
         full.parent().map_or(Ok(()), fs::create_dir_all).map_err(|error| self.failed(path, &error))
     }
 
+    /// Wherever this is cut off, what is left does not look complete, since the files go in the right order.
+    fn remove_in_place(&self, root: &str, files: &[&str]) -> Result<(), StoreError> {
+        for path in files {
+            match fs::remove_file(self.full(path)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(self.failed(path, &error));
+                }
+                _ => {}
+            }
+        }
+        match fs::symlink_metadata(self.full(root)) {
+            Ok(metadata) if metadata.is_dir() => {
+                fs::remove_dir_all(self.full(root)).map_err(|error| self.failed(root, &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn walk(&self, below: &str, depth: usize, real_root: &Path, listing: &mut Listing) {
         let items = match fs::read_dir(self.full(below)) {
             Ok(items) => items,
@@ -172,7 +190,7 @@ impl Store for Directory {
         true
     }
 
-    fn remove(&self, root: &str, _: &[&str]) -> Result<(), StoreError> {
+    fn remove(&self, root: &str, files: &[&str]) -> Result<(), StoreError> {
         // Renaming takes it out of sight at once. The trash is emptied before, too: an agent may have been killed over it.
         let trash = format!("{OURS}/trash");
         let empty = || match fs::remove_dir_all(self.full(&trash)) {
@@ -180,7 +198,11 @@ impl Store for Directory {
             _ => Ok(()),
         };
         empty()?;
-        self.rename(root, &format!("{trash}/{root}"))?;
-        empty()
+        match self.rename(root, &format!("{trash}/{root}")) {
+            Ok(()) => empty(),
+            // There is no room even for the trash. What is removed makes some.
+            Err(StoreError::NoSpace(_)) => self.remove_in_place(root, files),
+            Err(error) => Err(error),
+        }
     }
 }
