@@ -410,7 +410,9 @@ impl Agent {
         match self.start {
             Start::Held if now.elapsed < self.held_until => self.held.clone(),
             Start::Held => self.begin(now),
-            Start::Ready | Start::Differs => self.look_at(now, Writers::Some),
+            Start::Ready => self.look_at(now, Writers::Some),
+            // The program has not started.
+            Start::Differs => self.look_at(now, Writers::None),
         }
     }
 
@@ -435,7 +437,9 @@ impl Agent {
     /// then [`Self::is_owing`].
     pub fn finish(&mut self, now: Moment) -> AgentReport {
         if self.start != Start::Ready || self.copy.is_none() {
-            let report = if self.start == Start::Held { self.held.clone() } else { self.look(now) };
+            // An agent beside a program is told to end when that has ended: nobody writes any more.
+            let report =
+                if self.start == Start::Held { self.held.clone() } else { self.look_at(now, Writers::None) };
             if self.may_be_shared() {
                 // If it cannot be noted, others see it after a while.
                 let _ = jobs::end(self.store.as_ref(), &self.job);
@@ -443,8 +447,7 @@ impl Agent {
             return report;
         }
         self.is_ending = true;
-        // What is under way may be an older one. An agent beside a program is told to end when that has ended: nobody writes
-        // any more.
+        // What is under way may be an older one. Here, too, nobody writes any more.
         loop {
             if let Some(copy) = &mut self.copy {
                 copy.hurry();

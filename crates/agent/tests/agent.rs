@@ -277,6 +277,24 @@ fn what_is_being_written_is_neither_complete_nor_partial() {
 }
 
 #[test]
+fn nobody_writes_before_a_program_starts_and_after_it_has_ended() {
+    let place = Place::new();
+    let mut agent = place.agent(place.options());
+    agent.begin(at(0));
+    place.add("step-3.msgpack", vec![1, 2, 3]);
+    assert_eq!(agent.look(at(1)).checkpoint, None, "it may still be being written");
+    let report = agent.finish(at(2));
+    assert_eq!((path_of(&report), report.writing), (Some(place.path("step-3.msgpack").as_str()), false));
+
+    fs::remove_file(place.ready_file()).unwrap();
+    let mut agent = place.agent(place.options());
+    let report = agent.begin(at(0));
+    assert_eq!(agent.start(), Start::Differs);
+    assert_eq!(agent.look(at(1)), report);
+    assert_eq!(path_of(&report), Some(place.path("step-3.msgpack").as_str()));
+}
+
+#[test]
 fn an_unfinished_name_says_that_something_is_being_written() {
     let place = Place::new();
     let mut agent = place.agent(place.options());
