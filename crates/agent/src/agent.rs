@@ -105,10 +105,16 @@ struct Copy {
     is_known: bool,
     /// The attempt has been noted there.
     is_noted: bool,
-    /// The attempt was let go by an agent before this one.
-    is_again: bool,
+    let_go_by: Who,
     problem: Option<StoreError>,
     ask_again: Duration,
+}
+
+/// Which agent lets an attempt go: it may have been one before this one.
+#[derive(PartialEq, Eq)]
+enum Who {
+    This,
+    Before,
 }
 
 impl Copy {
@@ -122,12 +128,12 @@ impl Copy {
 
     /// Learns what is there. What was there before a start afresh is spared, now and by all later agents of the job.
     fn knows(&mut self, markers: Vec<Marker>, resume: Resume, job: &Job) -> Result<(), StoreError> {
-        let is_again = self.is_again;
+        let is_first = self.let_go_by == Who::This;
         let noted = Ignored::read(self.bucket()?, job)?;
         let mut spared = noted.clone().unwrap_or_default();
-        if resume == Resume::Never && (noted.is_none() || !is_again) {
+        if resume == Resume::Never && (noted.is_none() || is_first) {
             spared.add_copies(&markers);
-            if !is_again {
+            if is_first {
                 spared.write(self.bucket()?, job)?;
             }
         }
@@ -208,7 +214,7 @@ impl Agent {
             restores,
             is_known: false,
             is_noted: !restores,
-            is_again: false,
+            let_go_by: Who::This,
             problem: None,
             ask_again: Duration::ZERO,
         });
@@ -335,7 +341,7 @@ impl Agent {
     /// Learns what the agent before this one, in the same attempt, had decided to ignore.
     fn remember(&mut self, now: Moment) {
         if let Some(copy) = &mut self.copy {
-            copy.is_again = true;
+            copy.let_go_by = Who::Before;
         }
         let noted = self.noted_as_ignored();
         let is_lost = noted.is_none() && self.options.resume == Resume::Never;

@@ -6,7 +6,9 @@ mod support {
     pub(crate) mod files;
 }
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -15,7 +17,7 @@ use support::files as fixtures;
 use support::files::{Files, file};
 use trainyard_agent::Layout;
 use trainyard_agent::scan::{Moment, Scanner, Survey, Writers};
-use trainyard_agent::store::{Bucket, Directory, Store};
+use trainyard_agent::store::{Bucket, Directory, Listing, Store, StoreError};
 
 fn at(seconds: u64) -> Moment {
     Moment { wall: Timestamp::now(), elapsed: Duration::from_secs(seconds) }
@@ -386,6 +388,81 @@ fn xgboost() {
     let json = br#"{"learner": {"a": [1, 2]}, "version": [3, 2, 0]}"#;
     assert_complete(&vec![file("model_5.json", json)], Layout::XgBoost, "model_5.json", Some(6), None);
     assert_partial(&vec![file("model_5.json", &json[..json.len() - 1])], "model_5.json");
+}
+
+/// Notes how much is read at once.
+struct Metered(Directory, AtomicU64);
+
+impl Store for Metered {
+    fn place(&self) -> &str {
+        self.0.place()
+    }
+    fn list(&self) -> Result<Listing, StoreError> {
+        self.0.list()
+    }
+    fn read(&self, path: &str, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
+        let content = self.0.read(path, range)?;
+        self.1.fetch_max(content.len() as u64, Ordering::SeqCst);
+        Ok(content)
+    }
+    fn write(&self, path: &str, content: &[u8]) -> Result<(), StoreError> {
+        self.0.write(path, content)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
+        self.0.rename(from, to)
+    }
+    fn exists(&self, path: &str) -> Result<bool, StoreError> {
+        self.0.exists(path)
+    }
+    fn renames_at_once(&self) -> bool {
+        true
+    }
+    fn remove(&self, root: &str, files: &[&str]) -> Result<(), StoreError> {
+        self.0.remove(root, files)
+    }
+}
+
+#[test]
+fn what_is_too_large_for_the_agents_memory_is_believed() {
+    const LARGE: usize = 17 << 20;
+    let mut tensorflow = fixtures::tensorflow("ckpt-5");
+    let index = tensorflow.pop().unwrap().1;
+    let mut large = vec![0; LARGE];
+    large.extend(&index[index.len() - 48..]);
+    tensorflow.push(file("ckpt-5.index", large));
+
+    let mut dcp = fixtures::dcp("step_40");
+    dcp[2].1.resize(LARGE, 0);
+
+    let mut huggingface = fixtures::huggingface("checkpoint-500", 500);
+    huggingface[3].1.resize(LARGE, b' ');
+    huggingface[3].1.push(b'!');
+
+    let mut header = br#"{"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}"#.to_vec();
+    header.resize(LARGE, b' ');
+    let safetensors = [&(LARGE as u64).to_le_bytes()[..], &header, &[1; 4]].concat();
+
+    let names_of_members: Vec<String> =
+        (0..300).map(|number| format!("archive/data/{number:060000}")).collect();
+    let members = names_of_members.iter().map(|name| (name.as_str(), &b"x"[..]));
+    let pickle = fixtures::pickle(&[]);
+    let members: Vec<_> = std::iter::once(("archive/data.pkl", &pickle[..])).chain(members).collect();
+    let archive = fixtures::zip(&members);
+
+    for (files, name) in [
+        (tensorflow, "ckpt-5"),
+        (dcp, "step_40"),
+        (huggingface, "checkpoint-500"),
+        (vec![file("step-7.safetensors", safetensors)], "step-7.safetensors"),
+        (vec![file("step-7.pt", archive)], "step-7.pt"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        fixtures::write(directory.path(), &files);
+        let store = Metered(Directory::new(directory.path().to_str().unwrap()), AtomicU64::new(0));
+        let survey = Scanner::new(Layout::ALL.to_vec()).look(&store, at(0), Writers::None).unwrap();
+        assert_eq!(names(&survey), (vec![name.to_owned()], vec![]), "{:?}", survey.problems);
+        assert!(store.1.load(Ordering::SeqCst) <= 16 << 20, "{name}");
+    }
 }
 
 #[test]

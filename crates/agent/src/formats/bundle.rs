@@ -4,25 +4,30 @@ use std::collections::BTreeMap;
 
 use crate::store::{Store, StoreError};
 
-use super::{u32_at, u64_at};
+use super::{READ_WHOLE, u32_at, u64_at};
 
 const MAGIC: u64 = 0xdb47_7524_8b80_fb57;
 const FOOTER: u64 = 48;
 
-/// An index larger than this is no index.
-const LARGEST: u64 = 256 << 20;
+/// What an index tells.
+pub(crate) enum Index {
+    /// How many bytes each shard must have at least.
+    Shards(BTreeMap<u64, u64>),
+    /// It has its end, but is too large to be read.
+    Huge,
+    /// It is cut off, or another file.
+    Cut,
+}
 
-/// How many bytes each shard must have at least; nothing if the index is cut off or another file.
-pub(crate) fn shards(
-    store: &dyn Store,
-    path: &str,
-    size: u64,
-) -> Result<Option<BTreeMap<u64, u64>>, StoreError> {
-    if !(FOOTER..LARGEST).contains(&size) {
-        return Ok(None);
+pub(crate) fn read(store: &dyn Store, path: &str, size: u64) -> Result<Index, StoreError> {
+    if size < FOOTER {
+        return Ok(Index::Cut);
     }
-    let content = store.read(path, 0..size)?;
-    Ok(sizes(&content))
+    if size > READ_WHOLE {
+        let has_end = u64_at(&store.read(path, size - 8..size)?, 0) == Some(MAGIC);
+        return Ok(if has_end { Index::Huge } else { Index::Cut });
+    }
+    Ok(sizes(&store.read(path, 0..size)?).map_or(Index::Cut, Index::Shards))
 }
 
 fn sizes(content: &[u8]) -> Option<BTreeMap<u64, u64>> {

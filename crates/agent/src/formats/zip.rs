@@ -5,7 +5,7 @@
 
 use crate::store::{Store, StoreError};
 
-use super::{u16_at, u32_at, u64_at};
+use super::{READ_WHOLE, u16_at, u32_at, u64_at};
 
 const LOCAL: &[u8] = b"PK\x03\x04";
 const CENTRAL: &[u8] = b"PK\x01\x02";
@@ -13,12 +13,11 @@ const END: &[u8] = b"PK\x05\x06";
 const END_64: &[u8] = b"PK\x06\x06";
 const LOCATOR_64: &[u8] = b"PK\x06\x07";
 
-/// A central directory larger than this belongs to no checkpoint.
-const LARGEST_DIRECTORY: u64 = 256 << 20;
-
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Archive {
     Whole(Vec<Member>),
+    /// It has its end, but too many members to read about all of them. The name of the first.
+    Huge(Option<String>),
     /// It begins as an archive does, with this member if that much is there.
     Cut {
         why: String,
@@ -62,8 +61,16 @@ pub(crate) fn read(store: &dyn Store, path: &str, size: u64) -> Result<Archive, 
     };
     let end_at = tail_at + end as u64;
     let fits = directory_at.checked_add(directory_size).is_some_and(|directory_end| directory_end <= end_at);
-    if !fits || directory_size > LARGEST_DIRECTORY {
+    if !fits {
         return cut("its list of members is not where its end says");
+    }
+    if directory_size > READ_WHOLE {
+        let is_there = store.read(path, directory_at..directory_at + 4)? == CENTRAL;
+        return if is_there {
+            Ok(Archive::Huge(first_name(&head)))
+        } else {
+            cut("its list of members does not read")
+        };
     }
     let list = store.read(path, directory_at..directory_at + directory_size)?;
     let Some(members) = members(&list, count, directory_at) else {

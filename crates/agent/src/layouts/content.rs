@@ -58,6 +58,7 @@ pub(crate) fn judge(reader: &Reader<'_>, path: &str) -> Result<Judged, StoreErro
 fn archive(reader: &Reader<'_>, path: &str, size: u64) -> Result<Wholeness, StoreError> {
     Ok(match zip::read(reader.store, path, size)? {
         Archive::Whole(_) => Wholeness::Whole,
+        Archive::Huge(_) => Wholeness::Likely,
         Archive::Cut { why, .. } => Wholeness::Cut(why),
         Archive::Other => hole_or_other(reader, path, size)?,
     })
@@ -79,6 +80,10 @@ fn torch(reader: &Reader<'_>, path: &str, size: u64) -> Result<Judged, StoreErro
             Some(_) => Judged::plain(Wholeness::Whole),
             None => Judged::plain(Wholeness::Other),
         },
+        Archive::Huge(first) => {
+            let is_torchs = first.is_some_and(|name| is_pickle_of_torch(&name));
+            Judged::plain(if is_torchs { Wholeness::Likely } else { Wholeness::Other })
+        }
         // Nothing but an archive of torch is ours to judge; the first member tells, if that much is there.
         Archive::Cut { why, first: Some(first) } if is_pickle_of_torch(&first) => Judged::cut(why),
         Archive::Cut { why, first: None } if ending(path) != "bin" => Judged::cut(why),

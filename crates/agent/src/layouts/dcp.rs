@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::formats::READ_WHOLE;
 use crate::formats::pickle::{self, Atom};
 use crate::numbers;
 use crate::store::StoreError;
@@ -10,9 +11,6 @@ use crate::tree::{self, Tree};
 use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict, is_unfinished_name};
 
 const METADATA: &str = ".metadata";
-
-/// Metadata larger than this is not read; the shards are believed.
-const LARGEST: u64 = 64 << 20;
 
 pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     let found: Vec<_> = tree.directories().filter(|path| is_dcp(tree, path)).map(str::to_owned).collect();
@@ -55,7 +53,8 @@ pub(super) fn shards_are_there(directory: &str, reader: &Reader<'_>) -> Result<S
     let Some(size) = reader.size(&metadata) else {
         return Ok(Shards::Lacking(format!("{METADATA} is missing")));
     };
-    if size > LARGEST {
+    // Too large to be read: the shards are believed.
+    if size > READ_WHOLE {
         return Ok(Shards::Believed);
     }
     let Some(ends) = ends_of_shards(&reader.store.read(&metadata, 0..size)?) else {

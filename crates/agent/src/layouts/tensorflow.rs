@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::formats::bundle;
+use crate::formats::bundle::{self, Index};
 use crate::numbers;
 use crate::store::StoreError;
 use crate::tree::{self, Tree};
 
-use super::{Candidate, Claimed, Layout, Reader, Verdict};
+use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict};
 
 pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     let files = || tree.entries().filter(|entry| entry.is_file() && !claimed.covers(&entry.path));
@@ -46,8 +46,14 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
     let Some(size) = reader.size(&index) else {
         return Ok(Verdict::Partial(format!("{} is missing", tree::name(&index))));
     };
-    let Some(shards) = bundle::shards(reader.store, &index, size)? else {
-        return Ok(Verdict::Partial(format!("{} is cut off", tree::name(&index))));
+    let (shards, proof) = match bundle::read(reader.store, &index, size)? {
+        Index::Shards(shards) => (shards, Proof::Content),
+        // The names tell how many there are.
+        Index::Huge => {
+            let count = candidate.files.iter().filter_map(|path| shard(path)).map(|(.., count)| count).max();
+            ((0..u64::from(count.unwrap_or_default())).map(|number| (number, 0)).collect(), Proof::Quiet)
+        }
+        Index::Cut => return Ok(Verdict::Partial(format!("{} is cut off", tree::name(&index)))),
     };
     let count = shards.len();
     for (number, least) in shards {
@@ -60,7 +66,7 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
             Some(_) => {}
         }
     }
-    Ok(Verdict::proven(numbers::of_name(candidate.name())))
+    Ok(Verdict::Complete { numbers: numbers::of_name(candidate.name()), proof })
 }
 
 /// `a/ckpt-5`, 0 and 2 for `a/ckpt-5.data-00000-of-00002`.
