@@ -1,6 +1,8 @@
 //! Claims: each is bound to a directory under the state directory, named after it.
 //!
-//! The directory is never deleted by us: it has the checkpoints in it, and a claim of the same name finds them again.
+//! The directory is never deleted by us: it has the checkpoints in it, and a claim of the same name finds them again, in the
+//! next run with a new control plane. Only when somebody deletes the claim itself, its directory gets another name, so that
+//! a new claim starts empty.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,8 +25,8 @@ pub(crate) fn volume_name(namespace: &str, name: &str) -> String {
     format!("{namespace}.{name}")
 }
 
-/// Makes the directory of a claim. None if the claim wants a volume that somebody else has made.
-pub(crate) fn make(state_dir: &Path, claim: &PersistentVolumeClaim) -> Option<std::io::Result<PathBuf>> {
+/// The directory that is ours to give to a claim. None if the claim wants a volume that somebody else has made.
+fn own_directory(state_dir: &Path, claim: &PersistentVolumeClaim) -> Option<PathBuf> {
     let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
     let name = claim.metadata.name.as_deref().unwrap_or_default();
     let wanted =
@@ -32,8 +34,25 @@ pub(crate) fn make(state_dir: &Path, claim: &PersistentVolumeClaim) -> Option<st
     if wanted.is_some_and(|wanted| wanted != volume_name(namespace, name)) {
         return None;
     }
-    let path = directory(state_dir, namespace, name);
+    Some(directory(state_dir, namespace, name))
+}
+
+/// Makes the directory of a claim. None if the claim wants a volume that somebody else has made.
+pub(crate) fn make(state_dir: &Path, claim: &PersistentVolumeClaim) -> Option<std::io::Result<PathBuf>> {
+    let path = own_directory(state_dir, claim)?;
     Some(fs::create_dir_all(&path).map(|()| path))
+}
+
+/// Takes the directory of a claim that was deleted out of the way. What is in it is left to the user.
+pub(crate) fn put_aside(state_dir: &Path, claim: &PersistentVolumeClaim) -> std::io::Result<()> {
+    let (Some(path), Some(uid)) = (own_directory(state_dir, claim), &claim.metadata.uid) else {
+        return Ok(());
+    };
+    let name = claim.metadata.name.as_deref().unwrap_or_default();
+    match fs::rename(&path, path.with_file_name(format!("{name}.deleted-{uid}"))) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// The directory of a volume that somebody else has made, if it is one of this machine.

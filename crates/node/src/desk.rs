@@ -61,6 +61,8 @@ pub(crate) struct Desk {
     pods: Book,
     next_number: u64,
     claims: BTreeMap<(String, String), Option<PathBuf>>,
+    /// Claims that were deleted, and whose directories a pod still has.
+    deleted_claims: Vec<PersistentVolumeClaim>,
     services: BTreeMap<(String, String), Selected>,
     ports: Ports,
     addresses: Addresses,
@@ -116,6 +118,7 @@ impl Desk {
             pods: Book::default(),
             next_number: 0,
             claims: BTreeMap::new(),
+            deleted_claims: Vec::new(),
             services: BTreeMap::new(),
             ports: Ports::default(),
             addresses: Addresses { used: BTreeSet::new(), next: u16::try_from(seed).unwrap_or_default() },
@@ -139,6 +142,7 @@ impl Desk {
             for message in batch.drain(..) {
                 self.take(message);
             }
+            self.put_claims_aside();
             self.admit();
             self.write_names();
             if self.stopping.is_some() && self.pods.running().next().is_none() {
@@ -163,6 +167,7 @@ impl Desk {
             Message::Claim(claim) => self.claim(*claim),
             Message::ClaimGone(claim) => {
                 self.claims.remove(&key(&claim.metadata));
+                self.deleted_claims.push(*claim);
             }
             Message::ClaimReady { key, path } => {
                 self.look_again = true;
@@ -480,8 +485,43 @@ impl Desk {
         Rewrites { ports, names, paths: Vec::new(), addresses }
     }
 
+    /// Takes directories of deleted claims out of the way, once no pod uses them any more.
+    fn put_claims_aside(&mut self) {
+        if self.deleted_claims.is_empty() {
+            return;
+        }
+        let used: BTreeSet<(String, String)> = self
+            .pods
+            .running_pods()
+            .flat_map(|(pod, _)| {
+                let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+                claim_names(pod).into_iter().map(move |name| (namespace.clone(), name))
+            })
+            .collect();
+        let (used, unused) = std::mem::take(&mut self.deleted_claims)
+            .into_iter()
+            .partition(|claim| used.contains(&key(&claim.metadata)));
+        self.deleted_claims = used;
+        self.put_aside(unused);
+    }
+
+    fn put_aside(&self, deleted: Vec<PersistentVolumeClaim>) {
+        for claim in deleted {
+            if let Err(error) = claims::put_aside(&self.shared.config.state_dir, &claim) {
+                let (namespace, name) = key(&claim.metadata);
+                tracing::warn!("the directory of the deleted claim {namespace}/{name} stays: {error}");
+            }
+        }
+    }
+
     fn claim(&mut self, claim: PersistentVolumeClaim) {
         let key = key(&claim.metadata);
+        // The next of its name starts empty. Pods that have the old directory keep it.
+        let (same, others) = std::mem::take(&mut self.deleted_claims)
+            .into_iter()
+            .partition(|deleted| self::key(&deleted.metadata) == key);
+        self.deleted_claims = others;
+        self.put_aside(same);
         if claim.metadata.deletion_timestamp.is_some() || self.claims.get(&key).is_some_and(Option::is_some) {
             return;
         }

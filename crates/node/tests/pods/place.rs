@@ -1,6 +1,10 @@
 //! What a program finds around it: environment, volumes, names, ports. With namespaces and without.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service};
+use kube::Api;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use trainyard_node::Isolation;
 
@@ -83,6 +87,39 @@ async fn paths_and_names_are_as_written() {
             && !std::path::Path::new("/somewhere/new").exists()
     );
     world.node.stop(std::time::Duration::ZERO).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_claim_leaves_its_files_aside_and_the_next_starts_empty() {
+    let world = World::new().await;
+    objects(&world).await;
+    world.run(pod("bert-0", "echo x > /checkpoints/mnist/c.pt")).await;
+    world.create(pod("bert-1", "sleep 600")).await;
+    world.wait_phase("bert-1", "Running").await;
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), "default");
+    let uid = claims.get("data").await.unwrap().metadata.uid.unwrap();
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    // Whoever has it keeps it.
+    let directory = world.state.path().join("node/claims/default");
+    let (own, aside) = (directory.join("data"), directory.join(format!("data.deleted-{uid}")));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(own.exists() && !aside.exists());
+    world.delete("bert-1", 0).await;
+    world.wait_gone("bert-1").await;
+    for _ in 0..600 {
+        if aside.exists() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(std::fs::read_to_string(aside.join("run/1/c.pt")).unwrap(), "x\n");
+    assert!(!own.exists());
+    let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    world.create_any::<PersistentVolumeClaim>(claim).await;
+    let (_, text) = world.run(pod("bert-2", "ls /checkpoints/mnist | wc -l")).await;
+    assert_eq!(text, "0\n");
+    world.node.stop(Duration::ZERO).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
