@@ -253,7 +253,6 @@ impl Agent {
 
     /// Fails only if the copy cannot be read, and the program must not start without.
     fn try_to_begin(&mut self, now: Moment) -> Result<AgentReport, StoreError> {
-        self.listen_for_others(now);
         if self.was_let_go() || self.was_let_go_elsewhere()? {
             self.remember(now);
             self.let_go();
@@ -269,6 +268,7 @@ impl Agent {
                 return Ok(self.failed(&error));
             }
         };
+        self.listen_for_others(now);
         self.ignored = self.noted_as_ignored().unwrap_or_default();
         survey.partial.retain(|(candidate, _)| !self.ignored.has_candidate(candidate, &survey.tree));
         let problems = self.quarantine(&survey);
@@ -321,6 +321,7 @@ impl Agent {
         self.copy.is_none() && self.store.renames_at_once() && !self.job.is_unknown()
     }
 
+    /// Only where a look has worked: a note would make a directory that is missing.
     fn listen_for_others(&mut self, now: Moment) {
         if self.may_be_shared() && now.elapsed >= self.next_beat {
             self.next_beat = now.elapsed + jobs::BEAT;
@@ -424,11 +425,11 @@ impl Agent {
 
     fn look_at(&mut self, now: Moment, writers: Writers) -> AgentReport {
         self.reread_keep_last();
-        self.listen_for_others(now);
         let survey = match self.scanner.look(self.store.as_ref(), now, writers) {
             Ok(survey) => survey,
             Err(error) => return self.failed(&error),
         };
+        self.listen_for_others(now);
         if self.start == Start::Differs {
             return self.report(&survey);
         }

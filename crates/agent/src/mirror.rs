@@ -407,6 +407,8 @@ impl Mirror {
         newest_first: &[&Checkpoint],
         elapsed: Duration,
     ) -> bool {
+        // What is not to be copied any more is no problem.
+        self.hasty.retain(|path, _| newest_first.iter().any(|checkpoint| checkpoint.candidate.path == *path));
         if self.under_way.is_some() {
             return true;
         }
@@ -417,7 +419,6 @@ impl Mirror {
             return false;
         };
         let marker = Marker::of(next, &survey.tree);
-        self.hasty.retain(|path, _| survey.tree.get(path).is_some());
         self.under_way = Some(marker.path.clone());
         if !marker.is_one_file() {
             self.arrived.remove(&marker.path);

@@ -437,6 +437,11 @@ fn a_clock_that_is_ahead_is_told_and_does_not_decide() {
 fn a_directory_that_is_not_there_is_told_and_training_starts() {
     let place = Place::new();
     fs::remove_dir(place.root()).unwrap();
+    let attempt = Some("uid/1".to_owned());
+    let problem = place.agent(Options { attempt, ..place.options() }).begin(at(0)).problem.unwrap();
+    assert!(problem.contains("is not there: check checkpoint.directory"), "{problem}");
+    fs::remove_dir_all(place.root()).unwrap();
+    fs::remove_file(place.ready_file()).unwrap();
     let mut agent = place.agent(place.options());
     let problem = agent.begin(at(0)).problem.unwrap();
     assert!(problem.contains("is not there: check checkpoint.directory"), "{problem}");
