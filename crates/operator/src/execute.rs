@@ -15,7 +15,7 @@ use crate::events;
 use crate::memory::Echo;
 use crate::port::{JobRef, NewEvent, Port, Refusal, Written};
 use crate::saying::StatusChange;
-use crate::views::{controller, version};
+use crate::views::{attempt, controller, version};
 
 /// What came of a plan.
 #[derive(Debug, Default)]
@@ -112,6 +112,14 @@ pub async fn record(port: &impl Port, events: Vec<NewEvent>) {
 pub(crate) fn is_labelled(metadata: &ObjectMeta, job: &str) -> bool {
     let label = |name: &str| metadata.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
     label(names::MANAGED_BY_LABEL) == Some(names::MANAGED_BY) && label(names::JOB_LABEL) == Some(job)
+}
+
+/// Whether what stands where this pod should be was made for another attempt of the same job.
+fn is_of_another_attempt(object: &NewObject, found: &ObjectMeta) -> bool {
+    match object {
+        NewObject::Pod(pod) => attempt(found).is_some_and(|other| attempt(&pod.metadata) != Some(other)),
+        NewObject::Service(_) | NewObject::ConfigMap(_) | NewObject::Claim(_) => false,
+    }
 }
 
 /// Puts the labels back by which an object of ours is seen.
@@ -221,13 +229,15 @@ impl<P: Port> Run<'_, P> {
             Step::Delete { target, grace } => self.delete(target, *grace).await,
             Step::Restore(restore) => self.restore(restore).await,
             Step::Budget(budget) => self.budget(budget).await,
+            Step::RemoveClaim(name) => self.remove_claim(name).await,
             Step::RemoveBudget(name) => match self.port.remove_budget(&self.reference, name).await {
                 // What may not be removed goes with the job.
                 Ok(()) | Err(Refusal::NotFound | Refusal::Forbidden(_)) => Done::Yes,
                 Err(refusal) => not_yet_guarded(refusal, format!("pod disruption budget {name}")),
             },
             Step::DeleteJob => match self.port.delete_job(&self.reference).await {
-                Ok(()) | Err(Refusal::NotFound | Refusal::Conflict) => Done::Yes,
+                Ok(()) | Err(Refusal::NotFound) => Done::Yes,
+                // Another job of that name by now, or only a busy server: the next look tells.
                 Err(refusal) => Done::Stopped(refusal, "deleting the job".to_owned()),
             },
         }
@@ -259,14 +269,15 @@ impl<P: Port> Run<'_, P> {
             Ok(written) => {
                 Done::Echo(Echo::Reached { kind, name: name.to_owned(), version: written.version })
             }
-            Err(Refusal::AlreadyExists) => self.in_the_way(kind, name).await,
+            Err(Refusal::AlreadyExists) => self.in_the_way(object).await,
             // A namespace that goes away takes the job with it.
             Err(refusal) => Done::Stopped(refusal, format!("{} {name}", kind.as_str())),
         }
     }
 
     /// Something with our name exists, although the cache does not know it. If it is ours, somebody took its labels.
-    async fn in_the_way(&self, kind: TargetKind, name: &str) -> Done {
+    async fn in_the_way(&self, object: &NewObject) -> Done {
+        let (kind, name) = (object.kind(), object.name());
         let what = format!("{} {name}", kind.as_str());
         let metadata = match self.port.metadata(&self.reference, kind, name, None).await {
             Ok(metadata) => metadata,
@@ -296,6 +307,10 @@ impl<P: Port> Run<'_, P> {
             };
             return Done::InTheWay(what, format!("{whose}; {advice}"));
         }
+        if is_of_another_attempt(object, &metadata) {
+            // It came late, when nobody expected it any more. The watch will tell, and then it goes.
+            return Done::Stopped(Refusal::Passing("a pod of another attempt has its name".to_owned()), what);
+        }
         if is_labelled(&metadata, &self.reference.name) {
             return Done::Echo(Echo::Reached { kind, name: name.to_owned(), version: version(&metadata) });
         }
@@ -308,8 +323,9 @@ impl<P: Port> Run<'_, P> {
 
     async fn delete(&self, target: &Target, grace: Option<u32>) -> Done {
         match self.port.delete(&self.reference, target, grace).await {
-            // Gone, or another object of that name by now: either way this one is no more.
-            Err(Refusal::NotFound | Refusal::Conflict) => Done::Yes,
+            Err(Refusal::NotFound) => Done::Yes,
+            // Another object of that name by now, or only a busy server, and then nothing that follows may happen: the next look tells.
+            Err(refusal @ Refusal::Conflict) => Done::Stopped(refusal, target.name.clone()),
             Ok(()) => Done::Echo(Echo::Leaving {
                 kind: target.kind,
                 name: target.name.clone(),
@@ -317,6 +333,21 @@ impl<P: Port> Run<'_, P> {
             }),
             Err(refusal) => Done::Stopped(refusal, format!("{} {}", target.kind.as_str(), target.name)),
         }
+    }
+
+    /// A claim that was never seen may be there all the same.
+    async fn remove_claim(&self, name: &str) -> Done {
+        let what = format!("claim {name}");
+        let metadata = match self.port.metadata(&self.reference, TargetKind::Claim, name, None).await {
+            Ok(metadata) => metadata,
+            Err(Refusal::NotFound) => return Done::Yes,
+            Err(refusal) => return Done::Stopped(refusal, what),
+        };
+        if !is_labelled(&metadata, &self.reference.name) || metadata.deletion_timestamp.is_some() {
+            return Done::Yes;
+        }
+        let uid = metadata.uid.unwrap_or_default();
+        self.delete(&Target { kind: TargetKind::Claim, name: name.to_owned(), uid }, None).await
     }
 
     /// Nothing that may be wrong with a budget ends a training.

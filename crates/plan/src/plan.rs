@@ -52,6 +52,8 @@ pub enum Step {
     },
     /// Puts back what somebody changed by hand.
     Restore(Restore),
+    /// Deletes the claim of that name, if this job made one: nobody has seen it, which does not mean that it is not there.
+    RemoveClaim(String),
     /// Makes the job's budget for evictions, or changes it if it is there.
     Budget(Box<PodDisruptionBudget>),
     /// Removes the budget of that name, if it is this job's.

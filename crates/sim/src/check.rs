@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::{
     AgentReport, Attempt, Cause, CheckpointStatus, FailureAction, FailureRule, RestartScope, RoleSuccess,
-    State, SuccessPolicy, TrainingJob, TrainingJobStatus, condition,
+    State, SuccessPolicy, TrainingJob, TrainingJobStatus, condition, names,
 };
 use trainyard_plan::{TargetKind, World as Roles};
 
@@ -88,6 +88,9 @@ pub(crate) struct Checker {
     accounted: BTreeSet<String>,
 }
 
+/// So many attempts are remembered.
+const ATTEMPTS_KEPT: usize = 10;
+
 /// Ends of containers are told in whole seconds.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
@@ -154,8 +157,22 @@ impl Checker {
                     return self.said(server.now, before, after);
                 }
             }
-            Change::JobCreated(_) | Change::JobGone(_) | Change::Recorded(_) => {}
+            Change::JobGone(job) => return Self::gone(server, job),
+            Change::JobCreated(_) | Change::Recorded(_) => {}
         }
+        Ok(())
+    }
+
+    /// A job is gone for good. What was to go with it, and has no owner that it would follow, is gone, too.
+    fn gone(server: &Server, job: &TrainingJob) -> Verdict {
+        let claim = names::claim(job.metadata.name.as_deref().unwrap_or_default());
+        let left = server.all(TargetKind::Claim).get(&claim);
+        let is_left = left.is_some_and(|claim| claim.ours && !claim.is_deleting());
+        let had_finalizer = job.status.as_ref().is_some_and(|status| !status.attempts.is_empty());
+        demand!(
+            !is_left || !job.spec.delete_checkpoints_with_job() || !had_finalizer,
+            "the job is gone, and its claim {claim} is not"
+        );
         Ok(())
     }
 
@@ -214,6 +231,14 @@ impl Checker {
         // What a pod is told to go on from stands in the status before, so that all ranks of an attempt go on from the same.
         let job = server.jobs().find(|job| job.metadata.uid.as_deref() == child.controller());
         let status = job.and_then(|job| job.status.as_ref());
+        let is_over = child.controller().is_some_and(|job| self.ended.contains_key(job));
+        demand!(!is_over, "{} was made for a job that has ended", child.name());
+        let until = status.and_then(|status| status.backoff_until.as_ref());
+        demand!(
+            self.clock_set || until.is_none_or(|until| until.0 <= server.now),
+            "{} was made before its time, which is {until:?}",
+            child.name()
+        );
         let attempts = status.map(|status| status.attempts.as_slice()).unwrap_or_default();
         let written = attempts.iter().find(|known| Some(known.number) == attempt);
         let resumed = written.and_then(|known| known.resumed_from.as_ref()).map(|from| &from.path);
@@ -231,7 +256,7 @@ impl Checker {
         let name = child.name();
         demand!(child.ours, "{} {name} is not ours and was deleted", kind.as_str());
         let job = server.jobs().find(|job| match kind {
-            TargetKind::Claim => job.metadata.name.as_deref() == child.label(trainyard_api::names::JOB_LABEL),
+            TargetKind::Claim => job.metadata.name.as_deref() == child.label(names::JOB_LABEL),
             _ => job.metadata.uid.as_deref() == child.controller(),
         });
         let Some(job) = job else { return Ok(()) };
@@ -447,6 +472,13 @@ impl Checker {
     ) -> Verdict {
         let numbers: Vec<i32> = new.attempts.iter().map(|attempt| attempt.number).collect();
         demand!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "attempts out of order: {numbers:?}");
+        let oldest = numbers.first().copied().unwrap_or(i32::MAX);
+        let lost = old.attempts.iter().find(|known| !numbers.contains(&known.number));
+        demand!(
+            lost.is_none_or(|lost| numbers.len() >= ATTEMPTS_KEPT && lost.number < oldest),
+            "attempt {:?} is forgotten: {numbers:?}",
+            lost.map(|lost| lost.number)
+        );
         for attempt in &new.attempts {
             let known = old.attempts.iter().find(|known| known.number == attempt.number);
             let was_closed = known.is_some_and(|known| !known.is_open());

@@ -100,7 +100,7 @@ pub fn library() -> Vec<Scenario> {
     let run: Act = World::run_all;
     let succeed: Act = World::succeed_all;
     let fail: Act = |world| world.fail_pod("bert-workers-1", 1);
-    let wait: Act = |world| world.pass(Duration::from_mins(1));
+    let wait: Act = |world| world.patience = Duration::from_mins(1);
     let gone: Act = |world| {
         world.release();
     };
@@ -186,7 +186,8 @@ pub fn library() -> Vec<Scenario> {
             spec: || TrainingJobSpec { stall_timeout_seconds: Some(40), ..kept() },
             ..scenario(
                 "silence",
-                vec![run, |world| world.progress(NAME), wait, gone, wait, run, succeed],
+                // An operator that has only just started has heard nothing for no longer than that.
+                vec![run, |world| world.progress(NAME), wait, wait, gone, wait, run, succeed],
                 Some(State::Completed),
             )
         },
@@ -363,56 +364,42 @@ pub fn tell(scenario: &Scenario, disturbance: Disturbance, make: Make, traced: b
     world
 }
 
+/// What follows from an act, and as long as it wanted to wait. The same time passes whatever goes wrong.
 fn rest(world: &mut World, disturbance: Disturbance, crashed: &mut bool) {
-    match disturbance {
-        Disturbance::Rival(from, until) => beside(world, from, until),
-        _ => world.pass_with(REST, &mut |call| match disturbance {
-            Disturbance::Crash(after) | Disturbance::CrashBackwards(after)
-                if call == after + 1 && !*crashed =>
-            {
-                *crashed = true;
-                None
-            }
-            Disturbance::Call(at, fate) if call == at => Some(fate),
-            _ => Some(Fate::Served),
-        }),
+    let time = std::mem::take(&mut world.patience) + REST;
+    if let Disturbance::Rival(from, until) = disturbance {
+        return beside(world, from, until, time);
     }
+    let mut fate = |call| match disturbance {
+        Disturbance::Crash(after) | Disturbance::CrashBackwards(after) if call == after + 1 && !*crashed => {
+            *crashed = true;
+            None
+        }
+        Disturbance::Call(at, fate) if call == at => Some(fate),
+        _ => Some(Fate::Served),
+    };
+    world.pass_with(time, &mut fate);
     if matches!(disturbance, Disturbance::Watch(Delivery::Lost(_))) {
         world.resync();
     }
-    // Always, so that the same time passes whatever goes wrong.
-    match disturbance {
-        Disturbance::Rival(..) => {}
-        _ => world.pass_with(REST, &mut |call| match disturbance {
-            Disturbance::Call(at, fate) if call == at => Some(fate),
-            _ => Some(Fate::Served),
-        }),
-    }
+    world.pass_with(REST, &mut fate);
 }
 
 /// Two operators for a while; then the older one dies.
-fn beside(world: &mut World, from: usize, until: usize) {
+fn beside(world: &mut World, from: usize, until: usize, time: Duration) {
+    let end = world.instant() + time;
     if world.calls() <= from && world.operators.len() == 1 {
-        let mut reached = false;
-        world.pass_until(REST, &mut |call| {
-            reached = call > from;
-            reached
-        });
-        if !reached {
-            return;
+        world.pass_until(time, &mut |call| call > from);
+        if world.calls() >= from {
+            world.check.rivals = true;
+            world.start_operator();
         }
-        world.check.rivals = true;
-        world.start_operator();
     }
     if world.operators.len() > 1 {
-        let mut reached = false;
-        world.pass_until(REST, &mut |call| {
-            reached = call > until;
-            reached
-        });
+        world.pass_until(end.duration_since(world.instant()), &mut |call| call > until);
         world.kill_operator(0);
     }
-    world.pass(REST);
+    world.pass(end.duration_since(world.instant()) + REST);
 }
 
 /// What is left in the end.
@@ -609,8 +596,8 @@ impl Disturbance {
     }
 }
 
-/// 2 s, 4 s and 8 s instead of the longest wait of 15 s.
-const TRIES_ANEW: usize = 3;
+/// At once, and after 2 s, 4 s and 8 s, instead of the longest wait of 15 s.
+const TRIES_ANEW: usize = 4;
 
 /// Two operators are side by side for at most eight calls.
 const ROUNDS_OF_RIVALS: usize = 2;

@@ -83,6 +83,8 @@ pub struct World {
     delivery: Delivery,
     /// Of calls that wait, the newest is served first.
     pub(crate) backwards: bool,
+    /// How long to wait before the next thing happens.
+    pub(crate) patience: Duration,
     /// Events that came to operators.
     delivered: usize,
     /// Events of this kind, or all, wait until the journals are so long.
@@ -107,6 +109,7 @@ impl World {
             calls: 0,
             delivery: Delivery::Prompt,
             backwards: false,
+            patience: Duration::ZERO,
             delivered: 0,
             held: None,
         };
@@ -336,6 +339,10 @@ impl World {
             operator += 1;
         }
         busy
+    }
+
+    pub(crate) fn instant(&self) -> Instant {
+        lock(&self.house.clock).instant
     }
 
     /// When the next timer of an operator is due.

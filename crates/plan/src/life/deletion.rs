@@ -44,17 +44,16 @@ pub(super) fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> 
     // A claim that this job does not use may hold the checkpoints of an earlier job of its name.
     if snapshot.job.spec.delete_checkpoints_with_job() && build::makes_claim(&snapshot.job) {
         let wanted = names::claim(snapshot.name());
-        let claims = snapshot.claims.iter().filter(|claim| claim.name == wanted && !claim.deleting);
-        let steps: Vec<Step> = claims
-            .map(|claim| {
+        let step = match snapshot.claims.iter().find(|claim| claim.name == wanted) {
+            Some(claim) if claim.deleting => None,
+            Some(claim) => {
                 let target =
                     Target { kind: TargetKind::Claim, name: claim.name.clone(), uid: claim.uid.clone() };
-                Step::Delete { target, grace: None }
-            })
-            .collect();
-        if !steps.is_empty() {
-            plan.stages.push(steps);
-        }
+                Some(Step::Delete { target, grace: None })
+            }
+            None => Some(Step::RemoveClaim(wanted)),
+        };
+        plan.stages.extend(step.map(|step| vec![step]));
     }
     plan.stages.push(vec![Step::RemoveFinalizer]);
     plan

@@ -267,6 +267,9 @@ impl Cluster {
             Step::Delete { target, grace } => self.delete(target, *grace),
             Step::Restore(restore) => self.restore(restore),
             Step::Budget(budget) => self.set_budget(budget),
+            Step::RemoveClaim(name) => {
+                self.tally.deletes += usize::from(self.claims.remove(name).is_some());
+            }
             Step::RemoveBudget(_) => {
                 self.tally.deletes += 1;
                 self.budget = None;

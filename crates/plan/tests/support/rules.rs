@@ -95,6 +95,10 @@ pub(crate) fn check(snapshot: &Snapshot, plan: &Plan, now: jiff::Timestamp, orde
                 assert!(known.is_some(), "a budget is made that nobody would know to remove");
                 assert_ne!(plan.write, StatusWrite::BeforeSteps, "says what a budget allows before it does");
             }
+            Step::RemoveClaim(name) => {
+                assert!(snapshot.job.spec.delete_checkpoints_with_job(), "nobody asked for that");
+                assert_eq!(*name, names::claim(world.job), "another job's claim");
+            }
             Step::RemoveBudget(name) => {
                 assert_eq!(name, world.job, "another job's budget");
                 assert_ne!(plan.write, StatusWrite::BeforeSteps, "says that a budget is gone before it is");
