@@ -2,30 +2,27 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::checkpoint::{AgentReport, CheckpointStatus};
 
+use crate::copy::{Copy, Who};
 use crate::ignored::Ignored;
 use crate::jobs::{self, Job};
 use crate::layouts::{self, Layout};
-use crate::mirror::{self, Bell, Marker, Mirror, Open};
+use crate::mirror::{self, Bell, Marker};
 use crate::numbers::Numbers;
 use crate::scan::{self, Checkpoint, Moment, Place, Scanner, Survey, Writers};
-use crate::store::{Bucket, Store, StoreError};
+use crate::store::{Store, StoreError};
 use crate::upkeep::{self, Kept};
 
 /// Which attempt has been let go, so that an agent that is started again does not decide again.
-const LET_GO: &str = ".trainyard/attempt";
+pub(crate) const LET_GO: &str = ".trainyard/attempt";
 
 /// A bucket that could not be read at the start is asked again after the first of these, and then ever more rarely.
 pub(crate) const FIRST_BREAK: Duration = Duration::from_secs(2);
 pub(crate) const LONGEST_BREAK: Duration = Duration::from_mins(1);
-
-/// One that could not be read later, after this.
-const BREAK: Duration = Duration::from_secs(15);
 
 /// A directory that cannot be listed as a whole before the program starts is listed so many times, with pauses: network
 /// file systems have bad moments.
@@ -93,84 +90,6 @@ pub struct Agent {
     unsent: Option<String>,
 }
 
-/// The copy in a bucket, if there is one.
-struct Copy {
-    mirror: Mirror,
-    /// The bucket as the user wrote it; reported paths begin with it.
-    place: String,
-    open: Arc<Open>,
-    bucket: Option<Bucket>,
-    restores: bool,
-    /// What is there already is known. Nothing is sent before.
-    is_known: bool,
-    /// The attempt has been noted there.
-    is_noted: bool,
-    let_go_by: Who,
-    problem: Option<StoreError>,
-    ask_again: Duration,
-}
-
-/// Which agent lets an attempt go: it may have been one before this one.
-#[derive(PartialEq, Eq)]
-enum Who {
-    This,
-    Before,
-}
-
-impl Copy {
-    fn bucket(&mut self) -> Result<&Bucket, StoreError> {
-        let bucket = match self.bucket.take() {
-            Some(bucket) => bucket,
-            None => (self.open)()?,
-        };
-        Ok(self.bucket.insert(bucket))
-    }
-
-    /// Learns what is there. What was there before a start afresh is spared, now and by all later agents of the job.
-    fn knows(&mut self, markers: Vec<Marker>, resume: Resume, job: &Job) -> Result<(), StoreError> {
-        let is_first = self.let_go_by == Who::This;
-        let noted = Ignored::read(self.bucket()?, job)?;
-        let mut spared = noted.clone().unwrap_or_default();
-        if resume == Resume::Never && (noted.is_none() || is_first) {
-            spared.add_copies(&markers);
-            if is_first {
-                spared.write(self.bucket()?, job)?;
-            }
-        }
-        let old: Vec<Marker> = markers.iter().filter(|marker| spared.has_copy(marker)).cloned().collect();
-        self.mirror.spares(&old);
-        self.mirror.knows(markers);
-        self.is_known = true;
-        Ok(())
-    }
-
-    /// Asks the bucket what is there, and notes the attempt in it, if that has not been done yet.
-    fn tend(&mut self, attempt: &str, (resume, job): (Resume, &Job), now: Moment) {
-        if (self.is_known && self.is_noted) || now.elapsed < self.ask_again {
-            return;
-        }
-        self.problem = self.try_to_tend(attempt, resume, job).err();
-        self.ask_again = now.elapsed + BREAK;
-    }
-
-    fn try_to_tend(&mut self, attempt: &str, resume: Resume, job: &Job) -> Result<(), StoreError> {
-        if !self.is_known {
-            let markers = mirror::markers(self.bucket()?)?;
-            self.knows(markers, resume, job)?;
-        }
-        if !attempt.is_empty() && !self.is_noted {
-            self.bucket()?.write(LET_GO, attempt.as_bytes())?;
-        }
-        self.is_noted = true;
-        Ok(())
-    }
-
-    fn hurry(&mut self) {
-        self.ask_again = Duration::ZERO;
-        self.mirror.hurry();
-    }
-}
-
 impl Agent {
     pub fn new(store: Box<dyn Store>, options: Options) -> Self {
         let scanner = Scanner::new(options.layouts.clone());
@@ -203,21 +122,7 @@ impl Agent {
     /// the pod.
     #[must_use]
     pub fn with_copy_in(mut self, url: &str, variables: Vec<(String, String)>, restores: bool) -> Self {
-        let place = url.trim_end_matches('/').to_owned();
-        let url = place.clone();
-        let open: Arc<Open> = Arc::new(move || Bucket::open(&url, variables.clone()));
-        self.copy = Some(Copy {
-            mirror: Mirror::new(open.clone()),
-            place,
-            open,
-            bucket: None,
-            restores,
-            is_known: false,
-            is_noted: !restores,
-            let_go_by: Who::This,
-            problem: None,
-            ask_again: Duration::ZERO,
-        });
+        self.copy = Some(Copy::new(url, variables, restores));
         self
     }
 

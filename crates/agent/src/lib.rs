@@ -8,6 +8,7 @@
 //! It must never stop a training because of what it finds, and never remove what may be a good checkpoint.
 
 pub mod agent;
+mod copy;
 mod formats;
 mod ignored;
 mod jobs;
