@@ -227,6 +227,13 @@ impl Checker {
                 pod.name(),
                 pod.attempt()
             );
+            demand!(
+                pod.uid == child.uid || child.rank.is_none() || pod.rank != child.rank,
+                "{} and {} both have rank {:?}",
+                child.name(),
+                pod.name(),
+                child.rank
+            );
         }
         // What a pod is told to go on from stands in the status before, so that all ranks of an attempt go on from the same.
         let job = server.jobs().find(|job| job.metadata.uid.as_deref() == child.controller());

@@ -476,8 +476,8 @@ pub fn disturbances(calm: &World) -> Vec<Disturbance> {
     for from in 1..=calm.delivered() {
         all.push(Disturbance::Watch(Delivery::Lost(from)));
         all.push(Disturbance::Watch(Delivery::Twice(from)));
-        for depth in [1, 2, 3, 5, usize::MAX / 2] {
-            for kind in [None, Some(Watched::Jobs), Some(Watched::Pods)] {
+        for depth in [1, 2, 3, 4, 5, 8, usize::MAX / 2] {
+            for kind in [None].into_iter().chain(Watched::ALL.map(Some)) {
                 all.push(Disturbance::Watch(Delivery::Late { from, depth, kind }));
             }
         }

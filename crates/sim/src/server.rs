@@ -84,6 +84,8 @@ pub struct Child {
     told: usize,
     /// The checkpoint that its program was told to go on from.
     pub resume: Option<String>,
+    /// Its place in the world of ranks.
+    pub rank: Option<String>,
 }
 
 /// The API server, its controllers as far as they matter, and everything that it remembers.
@@ -317,7 +319,8 @@ impl Server {
         let made = self.keeps_made.then(|| Arc::new(object.clone()));
         let written = self.insert(by, kind, &name, value, true, made);
         if let (NewObject::Pod(pod), Some(child)) = (object, self.children[kind as usize].get_mut(&name)) {
-            child.resume = resumes_from(pod);
+            child.resume = variable(pod, "RESUME_FROM_CHECKPOINT");
+            child.rank = variable(pod, "RANK").or_else(|| variable(pod, "PET_NODE_RANK"));
         }
         Ok(written)
     }
@@ -630,7 +633,7 @@ impl Server {
         metadata["creationTimestamp"] = json!(Time(whole_seconds(self.now)));
         let journal = &mut self.journal[watched(kind) as usize];
         let child =
-            Child { uid, version: self.version, value, ours, made, told: journal.len(), resume: None };
+            Child { uid, version: self.version, value, ours, made, told: journal.len(), resume: None, rank: None };
         if child.is_selected() {
             journal.push(parse(watched(kind), Event::Apply(&child.value)));
         }
@@ -720,11 +723,11 @@ fn with_status(job: &TrainingJob, status: Option<TrainingJobStatus>) -> Training
     TrainingJob { metadata: job.metadata.clone(), spec: job.spec.clone(), status }
 }
 
-/// What a pod's program is told to go on from.
-fn resumes_from(pod: &Pod) -> Option<String> {
+/// What a pod's program is told in this variable.
+fn variable(pod: &Pod, name: &str) -> Option<String> {
     let containers = pod.spec.as_ref().map(|spec| &spec.containers);
     let mut variables = containers.into_iter().flatten().flat_map(|container| container.env.iter().flatten());
-    variables.find(|variable| variable.name == "RESUME_FROM_CHECKPOINT")?.value.clone()
+    variables.find(|variable| variable.name == name)?.value.clone()
 }
 
 fn whole_seconds(at: Timestamp) -> Timestamp {

@@ -309,6 +309,8 @@ impl World {
     pub fn settle_with(&mut self, fates: Fates<'_>) {
         for _ in 0..ROUNDS {
             if !self.round(fates) && self.held.take().is_none() {
+                // What two did side by side has been put in order.
+                self.check.rivals &= self.operators.len() > 1;
                 return;
             }
         }

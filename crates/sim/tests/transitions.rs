@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use trainyard_api::{TrainingJobSpec, crd, names};
+use trainyard_api::{State, TrainingJobSpec, crd, names};
 use trainyard_plan::NewObject;
 use trainyard_sim::{Make, World};
 
@@ -44,7 +44,7 @@ fn others() -> BTreeMap<&'static str, Value> {
         ("stallTimeoutSeconds", json!(100_000)),
         ("ttlSecondsAfterFinished", json!(5)),
         ("cleanPodPolicy", json!("All")),
-        ("progress", json!({"logs": false})),
+        ("progress", json!({"source": "None"})),
         ("roles", json!([{"name": "eval", "replicas": 1}])),
         ("template", json!({"spec": {"priorityClassName": "low"}})),
     ])
@@ -148,15 +148,42 @@ fn every_field_that_can_be_changed_has_another_value_here() {
     assert_eq!(all, known);
 }
 
+/// More values of fields that have fields of their own.
+fn deeper() -> Vec<(&'static str, Value)> {
+    vec![
+        ("checkpoint", json!({"resume": "Never"})),
+        ("checkpoint", json!({"keepLast": 7})),
+        ("checkpoint", json!({"resumeArg": "--resume={path}"})),
+        ("checkpoint", json!({"deleteOnCompletion": true})),
+        ("checkpoint", json!({"holdEvictions": true})),
+        ("checkpoint", json!({"enabled": false})),
+        ("networking", json!({"masterPort": 12345})),
+        ("networking", json!({"backend": "gloo"})),
+        ("failurePolicy", json!({"rules": [{"exitCodes": [3], "action": "Ignore"}]})),
+        ("roles", json!([{"name": "ps", "replicas": 2, "ranked": true}])),
+        ("roles", json!([{"name": "head", "replicas": 1, "success": "Decides"}])),
+        ("roles", json!([{"name": "eval", "replicas": 1, "order": "AfterWorkers"}])),
+        ("template", json!({"metadata": {"labels": {"team": "other"}}})),
+    ]
+}
+
 #[test]
 fn there_and_back_again_leaves_nothing() {
     let before = left(&live());
-    for (field, other) in others() {
+    for (field, other) in others().into_iter().chain(deeper()) {
+        let what = format!("{field}: {other}");
         // The two names of one thing are never both there.
         let alias = [("workers", "numWorkers")].into_iter().find(|(one, _)| *one == field);
         let mut changed = base();
         if let Some((_, twin)) = alias {
             changed.as_object_mut().unwrap().remove(twin);
+        }
+        // What means nothing without another.
+        if field == "dataMountPath" {
+            changed["dataVolume"] = json!({"claimName": "data"});
+        }
+        if other.get("resumeArg").is_some() {
+            changed["command"] = json!(["python", "train.py"]);
         }
         changed[field] = other;
         let mut world = live();
@@ -164,9 +191,11 @@ fn there_and_back_again_leaves_nothing() {
             *spec = serde_json::from_value(changed).unwrap_or_else(|error| panic!("{field}: {error}"));
         });
         settle(&mut world);
+        let wanted = if field == "suspend" { State::Suspended } else { State::Running };
+        assert_eq!(world.state(NAME), Some(wanted), "{what} is in effect");
         world.edit(NAME, |spec| *spec = serde_json::from_value(base()).unwrap());
         settle(&mut world);
-        assert_eq!(left(&world), before, "{field}");
+        assert_eq!(left(&world), before, "{what}");
         world.expect_quiet();
     }
 }
