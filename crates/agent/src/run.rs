@@ -30,8 +30,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Ends at once as long as the program has not been let go: then there is nothing to save.
 pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std::io::Result<()> {
     let ends = Ends::listen(0)?;
-    // The name of the pod, in a cluster and on one machine.
-    agent = agent.in_pod(std::env::var("HOSTNAME").unwrap_or_default());
+    let pod = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
+    agent = agent.in_pod(pod.unwrap_or_default());
     let bell = ends.tell.clone();
     agent.rings(Box::new(move || _ = bell.send(Woken::Arrival)));
     let clock = Clock { start: Instant::now() };

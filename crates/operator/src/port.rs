@@ -12,8 +12,8 @@ use kube::Resource;
 use kube::api::{
     DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions, VersionMatch,
 };
-use kube::core::{ObjectList, PartialObjectMeta};
 use kube::core::request::Request;
+use kube::core::{ObjectList, PartialObjectMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;

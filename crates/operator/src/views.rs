@@ -250,8 +250,8 @@ impl SlimPod {
 
     fn disruption(&self) -> Option<Disruption> {
         let mut conditions = self.status.conditions.iter();
-        let target = conditions
-            .find(|condition| condition.r#type == "DisruptionTarget" && condition.status == "True");
+        let target =
+            conditions.find(|condition| condition.r#type == "DisruptionTarget" && condition.status == "True");
         let reason = self.status.reason.as_deref().filter(|reason| {
             matches!(
                 *reason,
@@ -347,7 +347,8 @@ mod tests {
 
     fn view(metadata: Value, status: Value) -> PodView {
         let pod: SlimPod =
-            serde_json::from_value(json!({"metadata": metadata, "spec": {}, "status": status})).expect("a pod");
+            serde_json::from_value(json!({"metadata": metadata, "spec": {}, "status": status}))
+                .expect("a pod");
         pod.view()
     }
 

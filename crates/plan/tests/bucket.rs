@@ -181,7 +181,11 @@ fn a_leader_that_is_lost_before_its_last_checkpoint_has_arrived_is_not_done() {
     bert.settle();
     assert_eq!((bert.state(), bert.causes()), (State::Initializing, vec![Cause::Disruption]));
     let resumed = bert.attempts().last().unwrap().resumed_from.clone();
-    assert_eq!(resumed.map(|from| *from), saved("epoch-8.pt", 8).checkpoint, "what was after it is done again");
+    assert_eq!(
+        resumed.map(|from| *from),
+        saved("epoch-8.pt", 8).checkpoint,
+        "what was after it is done again"
+    );
 }
 
 #[test]

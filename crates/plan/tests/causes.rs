@@ -78,7 +78,8 @@ fn a_failure_that_is_ignored_is_no_success() {
         bert.settle();
         assert_eq!(bert.state(), State::Completed);
     }
-    let any = |spec: &mut trainyard_api::TrainingJobSpec| spec.success_policy = Some(SuccessPolicy::AnyWorker);
+    let any =
+        |spec: &mut trainyard_api::TrainingJobSpec| spec.success_policy = Some(SuccessPolicy::AnyWorker);
     let mut bert = running(lenient(RestartScope::Gang).with(any));
     bert.fail("workers-0", 3);
     bert.succeed("workers-1");
@@ -102,7 +103,9 @@ fn rules_name_disruptions_as_kubernetes_does() {
         let reasons = Some(vec!["TerminationByKubelet".to_owned()]);
         vec![FailureRule { exit_codes: None, reasons, log_pattern: None, action: FailureAction::Fail }]
     };
-    for (reason, ends) in [("TerminationByKubelet", State::Failed), ("PreemptionByScheduler", State::Restarting)] {
+    for (reason, ends) in
+        [("TerminationByKubelet", State::Failed), ("PreemptionByScheduler", State::Restarting)]
+    {
         let mut bert = running(with_policy(job("bert").workers(2), RestartScope::Gang, rules()));
         bert.pods_linger();
         bert.fail("workers-1", 137);
@@ -171,7 +174,10 @@ fn a_disruption_in_between_is_no_progress() {
         }
     }
     assert_eq!((bert.state(), bert.condition("Failed").1), (State::Failed, "SameFailure"));
-    assert_eq!(bert.causes(), [Cause::Application, Cause::Application, Cause::Disruption, Cause::Application]);
+    assert_eq!(
+        bert.causes(),
+        [Cause::Application, Cause::Application, Cause::Disruption, Cause::Application]
+    );
 }
 
 #[test]
@@ -215,7 +221,8 @@ fn who_was_drained_often_does_not_wait_longer_when_it_fails() {
     let (first, second) = (wait(&mut bert), wait(&mut bert));
     assert!(second > first, "{first} s, then {second} s");
     // What has saved something since begins a new row.
-    let time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(bert.now + SignedDuration::from_secs(5)));
+    let time =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(bert.now + SignedDuration::from_secs(5)));
     let checkpoint = CheckpointStatus { path: "/checkpoints/epoch-1.pt".into(), time, ..Default::default() };
     bert.agent = Some(trainyard_api::AgentReport { checkpoint: Some(checkpoint), ..Default::default() });
     bert.pass(10);

@@ -13,8 +13,8 @@ use trainyard_api::{
     State, TrainingJobSpec, TrainingJobStatus, WorkerStatus, names,
 };
 use trainyard_plan::{
-    ClaimView, Disruption, Exit, NewObject, ObjectView, Obstacle, ObstacleKind, PodPhase, PodView, Settings, Snapshot,
-    Waiting,
+    ClaimView, Disruption, Exit, NewObject, ObjectView, Obstacle, ObstacleKind, PodPhase, PodView, Settings,
+    Snapshot, Waiting,
 };
 
 const UID: &str = "uid-of-bert";
@@ -246,7 +246,7 @@ fn pod() -> impl Strategy<Value = (PodView, bool)> {
             proptest::option::of(time()),
         )),
         proptest::option::of(select(vec!["Unschedulable", "ContainerCreating", "ImagePullBackOff"])),
-        prop_oneof![4 => Just(None), 1 => Just(Some(evicted()))],
+        prop_oneof![4 => Just(None), 1 => Just(Some(Box::new(evicted())))],
         proptest::option::of(select(vec!["node-1", "node-2"])),
         prop_oneof![3 => Just(true), 1 => Just(false)],
         any::<u16>(),
@@ -277,8 +277,8 @@ fn pod() -> impl Strategy<Value = (PodView, bool)> {
     )
 }
 
-fn evicted() -> Box<Disruption> {
-    Box::new(Disruption { reasons: vec!["Evicted".to_owned()], message: "The node was low on memory".to_owned() })
+fn evicted() -> Disruption {
+    Disruption { reasons: vec!["Evicted".to_owned()], message: "The node was low on memory".to_owned() }
 }
 
 fn object(name: &'static str) -> impl Strategy<Value = Vec<ObjectView>> {

@@ -344,11 +344,9 @@ impl Checker {
         let rules = job.spec.failure_rules();
         let ignored = |pod: &Fact| pod.is_ignored(rules);
         let won = |name: &str| self.of(uid, number).any(|pod| pod.name == name && pod.succeeded);
-        let done =
-            |name: &str| won(name) || self.of(uid, number).any(|pod| pod.name == name && ignored(pod));
+        let done = |name: &str| won(name) || self.of(uid, number).any(|pod| pod.name == name && ignored(pod));
         let all_done = || {
-            let mut required =
-                world.members().filter(|member| member.role.success == RoleSuccess::Required);
+            let mut required = world.members().filter(|member| member.role.success == RoleSuccess::Required);
             required.all(|one| done(&one.pod_name(world.job)))
         };
         let members = world.members();
@@ -601,8 +599,8 @@ impl Checker {
         let roles = Roles::of(job);
         for member in roles.members().filter(|member| member.role.is_required()) {
             let name = member.pod_name(roles.job);
-            let rules = job.spec.failure_rules();
-            let ran = |pod: &Fact| pod.ran || pod.succeeded || pod.is_ignored(rules);
+            let is_ignored = |pod: &Fact| pod.is_ignored(job.spec.failure_rules());
+            let ran = |pod: &Fact| pod.ran || pod.succeeded || is_ignored(pod);
             let ran = self.of(uid, number).any(|pod| pod.name == name && ran(pod));
             demand!(ran, "running, although {name} of attempt {number:?} never ran");
         }

@@ -7,7 +7,8 @@ use fastrand::Rng;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use trainyard_api::{
-    CleanPodPolicy, FailurePolicy, RestartPolicy, Role, RoleOrder, RoleSuccess, SuccessPolicy, TrainingJobSpec, names,
+    CleanPodPolicy, FailurePolicy, RestartPolicy, Role, RoleOrder, RoleSuccess, SuccessPolicy,
+    TrainingJobSpec, names,
 };
 use trainyard_operator::Watched;
 use trainyard_plan::TargetKind;
@@ -117,23 +118,28 @@ impl History {
         if self.chance(10) {
             spec.suspend = Some(true);
         }
-        if self.chance(10) {
-            spec.checkpoint = serde_json::from_value(json!({"deleteOnCompletion": true})).ok();
-        } else if self.chance(10) {
-            spec.checkpoint = serde_json::from_value(json!({"resume": "Never"})).ok();
+        let checkpoint = match self.rng.u32(0..100) {
+            0..10 => Some(json!({"deleteOnCompletion": true})),
+            10..20 => Some(json!({"resume": "Never"})),
+            _ => None,
+        };
+        if let Some(checkpoint) = checkpoint {
+            spec.checkpoint = serde_json::from_value(checkpoint).ok();
         }
         if self.chance(10) {
             let order =
                 self.rng.choice([RoleOrder::BeforeWorkers, RoleOrder::AfterWorkers, RoleOrder::WithWorkers]);
-            spec.roles =
-                Some(vec![Role {
-                    name: "store".into(),
-                    replicas: Some(1),
-                    order,
-                    ranked: self.chance(30).then_some(true),
-                    success: self.rng.choice([None, None, Some(RoleSuccess::Decides), Some(RoleSuccess::Required)]).flatten(),
-                    ..Role::default()
-                }]);
+            spec.roles = Some(vec![Role {
+                name: "store".into(),
+                replicas: Some(1),
+                order,
+                ranked: self.chance(30).then_some(true),
+                success: self
+                    .rng
+                    .choice([None, None, Some(RoleSuccess::Decides), Some(RoleSuccess::Required)])
+                    .flatten(),
+                ..Role::default()
+            }]);
         }
         if self.chance(20) {
             spec.failure_policy = self.failure_policy();
@@ -154,7 +160,8 @@ impl History {
             json!({"exitCodes": codes, "action": action})
         };
         let rules = [rule(json!([2])), rule(json!([127, 143]))];
-        let taken = json!({"reasons": ["EvictionByEvictionAPI"], "action": self.rng.choice(["Restart", "Fail"])});
+        let taken =
+            json!({"reasons": ["EvictionByEvictionAPI"], "action": self.rng.choice(["Restart", "Fail"])});
         let rules = if self.chance(30) { vec![taken] } else { rules.to_vec() };
         let scope = if self.chance(60) { "Worker" } else { "Gang" };
         let count = self.rng.usize(0..=rules.len());

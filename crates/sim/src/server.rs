@@ -632,8 +632,16 @@ impl Server {
         metadata["resourceVersion"] = self.version.to_string().into();
         metadata["creationTimestamp"] = json!(Time(whole_seconds(self.now)));
         let journal = &mut self.journal[watched(kind) as usize];
-        let child =
-            Child { uid, version: self.version, value, ours, made, told: journal.len(), resume: None, rank: None };
+        let child = Child {
+            uid,
+            version: self.version,
+            value,
+            ours,
+            made,
+            told: journal.len(),
+            resume: None,
+            rank: None,
+        };
         if child.is_selected() {
             journal.push(parse(watched(kind), Event::Apply(&child.value)));
         }

@@ -486,7 +486,8 @@ async fn partial(s: Sandbox) {
 }
 
 async fn partial_writes(s: Sandbox) {
-    let partial = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "a"}});
+    let partial =
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "a"}});
     let json = With::content("application/json").accepting(METADATA);
     let merge = With::content("application/merge-patch+json").accepting(METADATA);
     for (kind, object) in [("configmaps", config_map("a")), (WIDGETS, widget("a", json!({})))] {
@@ -503,7 +504,10 @@ async fn partial_writes(s: Sandbox) {
         let gone = s.ask(Method::DELETE, &one, String::new(), With::default().accepting(METADATA)).await;
         gone.is(200).has(json!({"kind": "Status", "status": "Success"}));
         // So is a refusal.
-        s.ask(Method::PATCH, &one, "{}".to_owned(), merge.clone()).await.is(404).has(json!({"kind": "Status"}));
+        s.ask(Method::PATCH, &one, "{}".to_owned(), merge.clone())
+            .await
+            .is(404)
+            .has(json!({"kind": "Status"}));
     }
 }
 

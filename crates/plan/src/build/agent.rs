@@ -60,6 +60,8 @@ impl Order<'_> {
             restart_policy: Some("Always".to_owned()),
             command: Some(words(&["trainyard", "agent"])),
             args: Some(args),
+            // On the network of the host, the name of the host is that of the node.
+            env: Some(vec![env::value("POD_NAME", member.pod_name(self.world.job))]),
             startup_probe: Some(Probe {
                 exec: Some(ExecAction {
                     command: Some(words(&["trainyard", "agent", "--is-ready", &ready])),

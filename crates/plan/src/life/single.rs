@@ -89,7 +89,8 @@ fn is_recorded(
 /// Whether all have run together for long since somebody was replaced, or a checkpoint was saved since: then the next failure is the
 /// first of a new row.
 fn has_run_well(draft: &Draft<'_>) -> bool {
-    let Some(last) = draft.status.condition(condition::RESTARTING).filter(|last| last.status == "False") else {
+    let Some(last) = draft.status.condition(condition::RESTARTING).filter(|last| last.status == "False")
+    else {
         return false;
     };
     let since = last.last_transition_time.0;

@@ -8,8 +8,8 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::{AgentReport, Attempt, Cause, State, TrainingJob, TrainingJobSpec, TrainingJobStatus};
 use trainyard_plan::{
-    AgentView, ClaimView, Disruption, Exit, NewObject, NodeView, Notice, ObjectView, Obstacle, ObstacleKind, PodPhase,
-    PodView, Settings, Snapshot, Stacks, Tail, Vanished, Waiting,
+    AgentView, ClaimView, Disruption, Exit, NewObject, NodeView, Notice, ObjectView, Obstacle, ObstacleKind,
+    PodPhase, PodView, Settings, Snapshot, Stacks, Tail, Vanished, Waiting,
 };
 
 use super::job::dawn;
