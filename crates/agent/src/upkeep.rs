@@ -95,12 +95,17 @@ pub(crate) fn surplus<'a, T: Kept>(
         .map(|kept| (kept.place(), kept))
         .filter(|(place, _)| is_one_of_many(&place.path))
         .collect();
-    let mut stay: Vec<Numbers> = Vec::new();
+    let mut steps: Vec<(Numbers, usize)> = Vec::new();
     for (place, _) in &row {
-        if stay.len() < keep && !stay.contains(&place.numbers) {
-            stay.push(place.numbers);
+        match steps.iter_mut().find(|(numbers, _)| *numbers == place.numbers) {
+            Some((_, files)) => *files += 1,
+            None => steps.push((place.numbers, 1)),
         }
     }
+    // As long as the newest has fewer files than the one before, some ranks may still be writing theirs.
+    let is_on_its_way = matches!(steps[..], [(_, newest), (_, before), ..] if newest < before);
+    let keep = keep + usize::from(is_on_its_way);
+    let mut stay: Vec<Numbers> = steps.iter().take(keep).map(|(numbers, _)| *numbers).collect();
     // Whoever resumed from an older checkpoint by hand writes lower steps now: what was written last is kept, too.
     // Of several that have the same time, that is the newest, which is kept anyway.
     stay.extend(row.iter().rev().max_by_key(|(place, _)| place.time).map(|(place, _)| place.numbers));

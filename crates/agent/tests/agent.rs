@@ -378,6 +378,23 @@ fn files_of_one_step_stay_and_go_together() {
 }
 
 #[test]
+fn the_step_before_stays_until_all_ranks_have_saved_the_new_one() {
+    let place = Place::new();
+    let name = |step: u32, rank: u32| format!("step-{step}-rank-{rank}.pt");
+    for (step, rank) in [(100, 0), (100, 1), (200, 0), (200, 1), (300, 0)] {
+        place.add(&name(step, rank), files::torch(&[]));
+        place.date(&name(step, rank), SystemTime::UNIX_EPOCH + Duration::from_hours(480_000));
+    }
+    let mut agent = place.agent(Options { keep_last: 1, ..place.resumed_from(&name(300, 0)) });
+    agent.begin(at(0));
+    agent.look(at(10));
+    assert_eq!(place.names(), [name(200, 0), name(200, 1), name(300, 0)]);
+    place.add(&name(300, 1), files::torch(&[]));
+    agent.look(at(20));
+    assert_eq!(place.names(), [name(300, 0), name(300, 1)]);
+}
+
+#[test]
 fn another_number_to_keep_takes_effect_at_the_next_look() {
     let place = Place::new();
     for step in 1..=6 {

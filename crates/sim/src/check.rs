@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::{
-    AgentReport, Attempt, Cause, CheckpointStatus, FailureAction, FailureRule, RestartScope, RoleSuccess,
-    State, SuccessPolicy, TrainingJob, TrainingJobStatus, condition, names,
+    AgentReport, Attempt, Cause, CheckpointStatus, FailureAction, FailureRule, RestartPolicy, RestartScope,
+    RoleSuccess, State, SuccessPolicy, TrainingJob, TrainingJobStatus, condition, names,
 };
 use trainyard_plan::{TargetKind, World as Roles};
 
@@ -29,7 +29,7 @@ struct Fact {
     reason: Option<String>,
     /// Why the cluster took it, if it did.
     disruption: Option<String>,
-    /// It was told to go.
+    /// It was told to go, or is gone.
     going: bool,
     /// The end of its log.
     words: String,
@@ -88,6 +88,9 @@ pub(crate) struct Checker {
     accounted: BTreeSet<String>,
 }
 
+/// The same failure so many times is final.
+const SAME_FAILURES: usize = 3;
+
 /// So many attempts are remembered.
 const ATTEMPTS_KEPT: usize = 10;
 
@@ -143,6 +146,9 @@ impl Checker {
                 }
             }
             Change::Removed(kind, child) => {
+                if let Some(fact) = self.pods.get_mut(&child.uid).filter(|_| *kind == TargetKind::Pod) {
+                    fact.going = true;
+                }
                 if by_operator {
                     self.count(*kind, child.name()).deletes += 1;
                     // One that was going already (its node is dead) is only let go.
@@ -324,6 +330,9 @@ impl Checker {
             self.ended.insert(uid.clone(), (state, new.completion_time.clone()));
         }
         self.counted(&uid, after, old, new, reason)?;
+        if new.state == Some(State::Failed) && old.state != Some(State::Failed) {
+            self.gave_up(now, &uid, after, new, reason)?;
+        }
         if new.state == Some(State::Running) && old.state != Some(State::Running) {
             self.runs(&uid, after, new)?;
         }
@@ -335,6 +344,41 @@ impl Checker {
             self.resumed(&uid, after, old, new)?;
         }
         self.stalled(now, &uid, after, old, new)
+    }
+
+    /// Whoever gives up has the reason that is told.
+    fn gave_up(
+        &self,
+        now: Timestamp,
+        uid: &str,
+        job: &TrainingJob,
+        status: &TrainingJobStatus,
+        reason: &str,
+    ) -> Verdict {
+        let spec = &job.spec;
+        let since = |time: Option<&Time>, limit: Option<i64>| {
+            let passed = time.zip(limit).map(|(time, limit)| now.duration_since(time.0).as_secs() >= limit);
+            passed.is_some_and(|passed| passed || self.clock_set)
+        };
+        let last = status.attempts.last();
+        let own = |attempt: &&Attempt| attempt.cause.is_some_and(|cause| cause.counts() || cause == Cause::Stalled);
+        let holds = match reason {
+            "InvalidSpec" | "Unreadable" | "BackoffLimitExceeded" => true,
+            "RestartPolicyNever" => spec.restart_policy() == RestartPolicy::Never,
+            "PermanentExitCode" => spec.restart_policy() == RestartPolicy::ExitCode,
+            "FailurePolicy" => {
+                let mut pods = self.of(uid, last.map(|last| last.number));
+                pods.any(|pod| pod.action(spec.failure_rules()) == Some(FailureAction::Fail))
+            }
+            "SameFailure" => status.attempts.iter().filter(own).count() >= SAME_FAILURES,
+            "DeadlineExceeded" => since(status.active_since.as_ref(), spec.active_deadline_seconds),
+            "StartupTimeout" => {
+                since(last.and_then(|last| last.start_time.as_ref()), spec.startup_timeout_seconds)
+            }
+            _ => false,
+        };
+        demand!(holds, "given up because of {reason}, which is not so");
+        Ok(())
     }
 
     /// Completed means that those have succeeded whom the job's policy names. A failure that a rule ignores counts as done.
@@ -510,6 +554,10 @@ impl Checker {
                 "attempt {} is said to have failed in {name}, which did not fail",
                 attempt.number
             );
+        }
+        for attempt in newly.iter().filter(|attempt| attempt.cause == Some(Cause::Disruption)) {
+            let taken = self.of(uid, Some(attempt.number)).any(|pod| pod.disruption.is_some() || pod.going);
+            demand!(taken || self.rivals, "attempt {} was disrupted, and nobody was taken", attempt.number);
         }
         let counted = |status: &TrainingJobStatus| status.restarts.unwrap_or_default().application;
         let limit = job.spec.backoff_limit();
