@@ -361,7 +361,8 @@ impl Checker {
             passed.is_some_and(|passed| passed || self.clock_set)
         };
         let last = status.attempts.last();
-        let own = |attempt: &&Attempt| attempt.cause.is_some_and(|cause| cause.counts() || cause == Cause::Stalled);
+        let own =
+            |attempt: &&Attempt| attempt.cause.is_some_and(|cause| cause.counts() || cause == Cause::Stalled);
         let holds = match reason {
             "InvalidSpec" | "Unreadable" | "BackoffLimitExceeded" => true,
             "RestartPolicyNever" => spec.restart_policy() == RestartPolicy::Never,
