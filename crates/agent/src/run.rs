@@ -36,6 +36,8 @@ pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std:
     agent.rings(Box::new(move || _ = bell.send(Woken::Arrival)));
     let clock = Clock { start: Instant::now() };
     let mut last = agent.begin(clock.now());
+    // Before anybody can know that the program goes on: from now on there may be something to save.
+    ends.may_wait(agent.start() != Start::Held);
     say(output, &last);
     loop {
         let was_held = agent.start() == Start::Held;
