@@ -15,7 +15,10 @@ use crate::tree;
 /// Only to be called when nobody can be writing them.
 pub fn quarantine(store: &dyn Store, survey: &Survey) -> Vec<String> {
     let mut problems = Vec::new();
-    for (candidate, why) in &survey.partial {
+    // What looks like a part of one and a part of another belongs to the one that is complete.
+    let sound: BTreeSet<&str> = files_of(survey.complete.iter());
+    let is_apart = |candidate: &Candidate| !candidate.files.iter().any(|file| sound.contains(file.as_str()));
+    for (candidate, why) in survey.partial.iter().filter(|(candidate, _)| is_apart(candidate)) {
         match move_aside(store, survey, candidate) {
             Ok(()) | Err(StoreError::Vanished(_)) => {}
             Err(error) => {
@@ -27,6 +30,10 @@ pub fn quarantine(store: &dyn Store, survey: &Survey) -> Vec<String> {
         }
     }
     problems
+}
+
+fn files_of<'a>(checkpoints: impl Iterator<Item = &'a Checkpoint>) -> BTreeSet<&'a str> {
+    checkpoints.flat_map(|checkpoint| checkpoint.candidate.files.iter().map(String::as_str)).collect()
 }
 
 fn move_aside(store: &dyn Store, survey: &Survey, candidate: &Candidate) -> Result<(), StoreError> {
@@ -48,7 +55,12 @@ fn move_aside(store: &dyn Store, survey: &Survey, candidate: &Candidate) -> Resu
 /// Removes the complete checkpoints that may go.
 pub fn retain(store: &dyn Store, survey: &Survey, keep: usize, protected: &BTreeSet<String>) -> Vec<String> {
     let mut problems = Vec::new();
-    for checkpoint in surplus(&survey.complete, keep, protected) {
+    let surplus = surplus(&survey.complete, keep, protected);
+    let goes = |checkpoint: &Checkpoint| surplus.iter().any(|old| std::ptr::eq(*old, checkpoint));
+    let stays = files_of(survey.complete.iter().filter(|checkpoint| !goes(checkpoint)));
+    let is_apart =
+        |checkpoint: &&Checkpoint| !checkpoint.candidate.files.iter().any(|it| stays.contains(it.as_str()));
+    for checkpoint in surplus.iter().copied().filter(is_apart) {
         let path = &checkpoint.candidate.path;
         if let Err(error) = remove(store, &checkpoint.candidate)
             && !matches!(error, StoreError::Vanished(_))
