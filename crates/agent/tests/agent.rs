@@ -4,10 +4,10 @@
 
 mod support {
     pub(crate) mod files;
+    pub(crate) mod odd;
 }
 
 use std::fs;
-use std::ops::Range;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,9 +16,10 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use support::files::{self, file};
+use support::odd::Odd;
 use tempfile::TempDir;
 use trainyard_agent::scan::Moment;
-use trainyard_agent::store::{Directory, Listing, Store, StoreError};
+use trainyard_agent::store::Directory;
 use trainyard_agent::{Agent, Layout, Options, Resume, Start};
 use trainyard_api::checkpoint::AgentReport;
 
@@ -489,37 +490,6 @@ fn links_lead_nowhere_else() {
     assert_eq!(names_in(&outside), ["step-9.pt"]);
 }
 
-/// Removes a file in the moment in which it is to be read.
-struct Vanishing(Directory);
-
-impl Store for Vanishing {
-    fn place(&self) -> &str {
-        self.0.place()
-    }
-    fn list(&self) -> Result<Listing, StoreError> {
-        self.0.list()
-    }
-    fn read(&self, path: &str, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
-        let _ = fs::remove_file(Path::new(self.0.place()).join(path));
-        self.0.read(path, range)
-    }
-    fn write(&self, path: &str, content: &[u8]) -> Result<(), StoreError> {
-        self.0.write(path, content)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
-        self.0.rename(from, to)
-    }
-    fn exists(&self, path: &str) -> Result<bool, StoreError> {
-        self.0.exists(path)
-    }
-    fn renames_at_once(&self) -> bool {
-        true
-    }
-    fn remove(&self, root: &str, files: &[&str]) -> Result<(), StoreError> {
-        self.0.remove(root, files)
-    }
-}
-
 #[test]
 fn files_that_vanish_while_they_are_read_are_no_problem() {
     let place = Place::new()
@@ -528,50 +498,12 @@ fn files_that_vanish_while_they_are_read_are_no_problem() {
     files::write(&place.root(), &files::huggingface("checkpoint-500", 500));
     files::write(&place.root(), &files::dcp("step_40"));
     files::write(&place.root(), &files::tensorflow("ckpt-5"));
-    let store = Vanishing(Directory::new(place.root().to_str().unwrap()));
+    let mut store = Odd::over(Directory::new(place.root().to_str().unwrap()));
+    let root = place.root();
+    // Each goes in the moment in which it is to be read.
+    store.before_read = Box::new(move |path| _ = fs::remove_file(root.join(path)));
     let report = Agent::new(Box::new(store), place.options()).begin(at(0));
     assert_eq!(report, AgentReport::default());
-}
-
-/// Shows only some names for so many listings, as a network file system with a problem does.
-struct Hiding {
-    inner: Directory,
-    hidden: &'static str,
-    listings: Arc<AtomicUsize>,
-}
-
-impl Store for Hiding {
-    fn place(&self) -> &str {
-        self.inner.place()
-    }
-    fn list(&self) -> Result<Listing, StoreError> {
-        let mut listing = self.inner.list()?;
-        let left = self.listings.load(Ordering::SeqCst);
-        if left > 0 {
-            self.listings.store(left - 1, Ordering::SeqCst);
-            listing.is_incomplete = true;
-            listing.entries.retain(|entry| entry.path != self.hidden);
-        }
-        Ok(listing)
-    }
-    fn read(&self, path: &str, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
-        self.inner.read(path, range)
-    }
-    fn write(&self, path: &str, content: &[u8]) -> Result<(), StoreError> {
-        self.inner.write(path, content)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
-        self.inner.rename(from, to)
-    }
-    fn exists(&self, path: &str) -> Result<bool, StoreError> {
-        self.inner.exists(path)
-    }
-    fn renames_at_once(&self) -> bool {
-        true
-    }
-    fn remove(&self, root: &str, files: &[&str]) -> Result<(), StoreError> {
-        self.inner.remove(root, files)
-    }
 }
 
 #[test]
@@ -585,9 +517,17 @@ fn what_could_not_be_listed_as_a_whole_is_not_taken_for_all() {
     let listings = Arc::new(AtomicUsize::new(0));
     let agent = |options: Options, times: usize| {
         listings.store(times, Ordering::SeqCst);
-        let inner = Directory::new(place.root().to_str().unwrap());
-        let hidden = "latest_checkpointed_iteration.txt";
-        let store = Hiding { inner, hidden, listings: listings.clone() };
+        let mut store = Odd::over(Directory::new(place.root().to_str().unwrap()));
+        let listings = listings.clone();
+        // For so many listings it is as on a network file system with a problem.
+        store.listed = Box::new(move |listing| {
+            let left = listings.load(Ordering::SeqCst);
+            if left > 0 {
+                listings.store(left - 1, Ordering::SeqCst);
+                listing.is_incomplete = true;
+                listing.entries.retain(|entry| entry.path != "latest_checkpointed_iteration.txt");
+            }
+        });
         Agent::new(Box::new(store), Options { keep_last: 1, ..options })
     };
     let told = || place.resumed_from("iter_0000200");

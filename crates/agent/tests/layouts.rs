@@ -4,20 +4,21 @@
 
 mod support {
     pub(crate) mod files;
+    pub(crate) mod odd;
 }
 
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use object_store::memory::InMemory;
 use support::files as fixtures;
 use support::files::{Files, file};
+use support::odd::Odd;
 use trainyard_agent::Layout;
 use trainyard_agent::scan::{Moment, Scanner, Survey, Writers};
-use trainyard_agent::store::{Bucket, Directory, Listing, Store, StoreError};
+use trainyard_agent::store::{Bucket, Directory, Store};
 
 fn at(seconds: u64) -> Moment {
     Moment { wall: Timestamp::now(), elapsed: Duration::from_secs(seconds) }
@@ -390,38 +391,6 @@ fn xgboost() {
     assert_partial(&vec![file("model_5.json", &json[..json.len() - 1])], "model_5.json");
 }
 
-/// Notes how much is read at once.
-struct Metered(Directory, AtomicU64);
-
-impl Store for Metered {
-    fn place(&self) -> &str {
-        self.0.place()
-    }
-    fn list(&self) -> Result<Listing, StoreError> {
-        self.0.list()
-    }
-    fn read(&self, path: &str, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
-        let content = self.0.read(path, range)?;
-        self.1.fetch_max(content.len() as u64, Ordering::SeqCst);
-        Ok(content)
-    }
-    fn write(&self, path: &str, content: &[u8]) -> Result<(), StoreError> {
-        self.0.write(path, content)
-    }
-    fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
-        self.0.rename(from, to)
-    }
-    fn exists(&self, path: &str) -> Result<bool, StoreError> {
-        self.0.exists(path)
-    }
-    fn renames_at_once(&self) -> bool {
-        true
-    }
-    fn remove(&self, root: &str, files: &[&str]) -> Result<(), StoreError> {
-        self.0.remove(root, files)
-    }
-}
-
 #[test]
 fn what_is_too_large_for_the_agents_memory_is_believed() {
     const LARGE: usize = 17 << 20;
@@ -458,10 +427,13 @@ fn what_is_too_large_for_the_agents_memory_is_believed() {
     ] {
         let directory = tempfile::tempdir().unwrap();
         fixtures::write(directory.path(), &files);
-        let store = Metered(Directory::new(directory.path().to_str().unwrap()), AtomicU64::new(0));
+        let mut store = Odd::over(Directory::new(directory.path().to_str().unwrap()));
+        let most = Arc::new(AtomicUsize::new(0));
+        let noted = most.clone();
+        store.was_read = Box::new(move |bytes| _ = noted.fetch_max(bytes, Ordering::SeqCst));
         let survey = Scanner::new(Layout::ALL.to_vec()).look(&store, at(0), Writers::None).unwrap();
         assert_eq!(names(&survey), (vec![name.to_owned()], vec![]), "{:?}", survey.problems);
-        assert!(store.1.load(Ordering::SeqCst) <= 16 << 20, "{name}");
+        assert!(most.load(Ordering::SeqCst) <= 16 << 20, "{name}");
     }
 }
 

@@ -163,7 +163,7 @@ impl Viewed for SlimPod {
             phase: match (self.status.phase.as_deref(), &exit) {
                 // A program that saves its work and ends well when it is told to go is not done.
                 (Some("Running" | "Succeeded" | "Failed"), Some(exit))
-                    if exit.code == 0 && self.was_told_to_go(exit) =>
+                    if exit.code == 0 && self.was_told_to_go(exit, disruption.is_some()) =>
                 {
                     PodPhase::Failed
                 }
@@ -219,9 +219,9 @@ impl SlimPod {
     }
 
     /// Whether it ended after somebody had decided that it should: the cluster, or whoever deleted it.
-    fn was_told_to_go(&self, exit: &Exit) -> bool {
+    fn was_told_to_go(&self, exit: &Exit, disrupted: bool) -> bool {
         // A kubelet that ends a pod says that the pod failed, whatever its program made of it.
-        let by_kubelet = self.status.phase.as_deref() == Some("Failed") && self.disruption().is_some();
+        let by_kubelet = self.status.phase.as_deref() == Some("Failed") && disrupted;
         let told = self.metadata.deletion_timestamp.as_ref().map(|leaves_by| {
             let grace = self.metadata.deletion_grace_period_seconds.unwrap_or_default();
             leaves_by.0.saturating_sub(SignedDuration::from_secs(grace)).unwrap_or(leaves_by.0)

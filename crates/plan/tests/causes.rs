@@ -7,16 +7,6 @@ use support::{Cluster, Job, job};
 use trainyard_api::{
     Cause, CheckpointStatus, FailureAction, FailurePolicy, FailureRule, RestartScope, State, SuccessPolicy,
 };
-use trainyard_plan::Tail;
-
-fn running(job: Job) -> Cluster {
-    let mut cluster = job.submitted().prompt();
-    cluster.settle();
-    cluster.run_all();
-    cluster.settle();
-    assert_eq!(cluster.state(), State::Running);
-    cluster
-}
 
 fn with_policy(job: Job, scope: RestartScope, rules: Vec<FailureRule>) -> Job {
     let policy = FailurePolicy { restart_scope: Some(scope), rules: Some(rules) };
@@ -30,15 +20,10 @@ fn lenient(scope: RestartScope) -> Job {
     with_policy(job("bert").workers(3), scope, vec![rule])
 }
 
-fn says(cluster: &mut Cluster, short: &str, text: &str) {
-    let pod = cluster.pod(short).uid.clone();
-    cluster.tails.push(Tail { pod, text: text.to_owned() });
-}
-
 #[test]
 fn whose_failure_is_ignored_may_go() {
     for scope in [RestartScope::Gang, RestartScope::Worker] {
-        let mut bert = running(lenient(scope));
+        let mut bert = lenient(scope).running();
         bert.fail("workers-2", 3);
         bert.settle();
         assert!(bert.status().worker_statuses[2].ignored);
@@ -66,7 +51,7 @@ fn whose_failure_is_ignored_may_go() {
 fn a_failure_that_is_ignored_is_no_success() {
     for policy in [SuccessPolicy::AnyWorker, SuccessPolicy::Leader] {
         let policy = |job: Job| job.with(|spec| spec.success_policy = Some(policy));
-        let mut bert = running(policy(lenient(RestartScope::Gang)));
+        let mut bert = policy(lenient(RestartScope::Gang)).running();
         bert.fail("workers-0", 3);
         bert.settle();
         assert_eq!(bert.state(), State::Running);
@@ -80,7 +65,7 @@ fn a_failure_that_is_ignored_is_no_success() {
     }
     let any =
         |spec: &mut trainyard_api::TrainingJobSpec| spec.success_policy = Some(SuccessPolicy::AnyWorker);
-    let mut bert = running(lenient(RestartScope::Gang).with(any));
+    let mut bert = lenient(RestartScope::Gang).with(any).running();
     bert.fail("workers-0", 3);
     bert.succeed("workers-1");
     bert.settle();
@@ -89,7 +74,7 @@ fn a_failure_that_is_ignored_is_no_success() {
 
 #[test]
 fn after_an_ignored_failure_a_notice_alone_still_ends_nothing() {
-    let mut bert = running(lenient(RestartScope::Gang));
+    let mut bert = lenient(RestartScope::Gang).running();
     bert.fail("workers-2", 3);
     bert.settle();
     bert.disrupt("workers-1", "EvictionByEvictionAPI", "Eviction API: evicting");
@@ -106,7 +91,7 @@ fn rules_name_disruptions_as_kubernetes_does() {
     for (reason, ends) in
         [("TerminationByKubelet", State::Failed), ("PreemptionByScheduler", State::Restarting)]
     {
-        let mut bert = running(with_policy(job("bert").workers(2), RestartScope::Gang, rules()));
+        let mut bert = with_policy(job("bert").workers(2), RestartScope::Gang, rules()).running();
         bert.pods_linger();
         bert.fail("workers-1", 137);
         bert.disrupt("workers-1", reason, "The node was low on resource: memory");
@@ -117,13 +102,13 @@ fn rules_name_disruptions_as_kubernetes_does() {
 
 #[test]
 fn who_was_not_heard_is_not_blamed_before_those_who_were() {
-    let mut bert = running(job("bert").workers(4));
+    let mut bert = job("bert").workers(4).running();
     // Too many failed in one second to read all of them.
     for pod in ["workers-0", "workers-1", "workers-2", "workers-3"] {
         bert.fail(pod, 1);
     }
-    says(&mut bert, "workers-0", "RuntimeError: Connection closed by peer");
-    says(&mut bert, "workers-3", "ValueError: bad batch 17");
+    bert.says("workers-0", "RuntimeError: Connection closed by peer");
+    bert.says("workers-3", "ValueError: bad batch 17");
     bert.settle();
     let attempt = &bert.attempts()[0];
     assert_eq!(attempt.pod_name.as_deref(), Some("bert-workers-3"));
@@ -132,11 +117,11 @@ fn who_was_not_heard_is_not_blamed_before_those_who_were() {
 
 #[test]
 fn a_node_whose_clock_is_ahead_holds_nothing_back() {
-    let mut bert = running(job("bert").workers(2));
+    let mut bert = job("bert").workers(2).running();
     bert.fail("workers-0", 1);
     let ahead = bert.now + SignedDuration::from_mins(10);
     bert.change_pod("workers-0", |pod| pod.exit.as_mut().unwrap().at = Some(ahead));
-    says(&mut bert, "workers-0", "RuntimeError: Connection closed by peer");
+    bert.says("workers-0", "RuntimeError: Connection closed by peer");
     bert.settle();
     assert_eq!((bert.state(), bert.restarts().0), (State::Restarting, 1));
 }
@@ -155,7 +140,7 @@ fn a_start_that_took_too_long_says_what_it_waited_for() {
 
 #[test]
 fn a_disruption_in_between_is_no_progress() {
-    let mut bert = running(job("bert").workers(1).backoff_limit(50));
+    let mut bert = job("bert").workers(1).backoff_limit(50).running();
     for round in 1..=3 {
         if round == 3 {
             bert.evict("workers-0", "Eviction API: evicting");
@@ -165,7 +150,7 @@ fn a_disruption_in_between_is_no_progress() {
             bert.settle();
         }
         bert.fail("workers-0", 1);
-        says(&mut bert, "workers-0", "KeyError: 'labels'");
+        bert.says("workers-0", "KeyError: 'labels'");
         bert.settle();
         if round < 3 {
             bert.sleep();
@@ -182,7 +167,7 @@ fn a_disruption_in_between_is_no_progress() {
 
 #[test]
 fn as_long_as_one_is_replaced_not_all_are_said_to_run() {
-    let mut bert = running(with_policy(job("bert").workers(3), RestartScope::Worker, Vec::new()));
+    let mut bert = with_policy(job("bert").workers(3), RestartScope::Worker, Vec::new()).running();
     bert.fail("workers-1", 1);
     bert.settle();
     assert_eq!((bert.state(), bert.condition("Restarting").0), (State::Running, "True"));
@@ -201,7 +186,7 @@ fn as_long_as_one_is_replaced_not_all_are_said_to_run() {
 
 #[test]
 fn who_was_drained_often_does_not_wait_longer_when_it_fails() {
-    let mut bert = running(with_policy(job("bert").workers(2), RestartScope::Worker, Vec::new()));
+    let mut bert = with_policy(job("bert").workers(2), RestartScope::Worker, Vec::new()).running();
     let wait = |bert: &mut Cluster| {
         bert.fail("workers-1", 1);
         bert.settle();

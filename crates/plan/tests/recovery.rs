@@ -9,16 +9,7 @@ use trainyard_api::{
     AgentReport, Cause, CheckpointStatus, FailureAction, FailurePolicy, FailureRule, RestartScope, State,
     SuccessPolicy,
 };
-use trainyard_plan::{NewObject, NodeState, NodeView, Stacks, Tail};
-
-fn running(job: Job) -> Cluster {
-    let mut cluster = job.submitted().prompt();
-    cluster.settle();
-    cluster.run_all();
-    cluster.settle();
-    assert_eq!(cluster.state(), State::Running);
-    cluster
-}
+use trainyard_plan::{NewObject, NodeState, NodeView, Stacks};
 
 fn rule(action: FailureAction) -> FailureRule {
     FailureRule { exit_codes: None, reasons: None, log_pattern: None, action }
@@ -35,12 +26,6 @@ fn alone(job: Job) -> Job {
         let policy = FailurePolicy { restart_scope: Some(RestartScope::Worker), rules: None };
         spec.failure_policy = Some(Box::new(policy));
     })
-}
-
-/// The pod's log ends like this.
-fn says(cluster: &mut Cluster, short: &str, text: &str) {
-    let pod = cluster.pod(short).uid.clone();
-    cluster.tails.push(Tail { pod, text: text.to_owned() });
 }
 
 fn saved(path: &str, epoch: i64) -> AgentReport {
@@ -71,28 +56,28 @@ fn the_first_rule_that_matches_decides() {
         FailureRule { reasons: Some(vec!["OOMKilled".into()]), ..rule(FailureAction::Fail) },
         FailureRule { log_pattern: Some("NaN (loss|grad)".into()), ..rule(FailureAction::Fail) },
     ];
-    let mut bert = running(ruled(rules.clone()));
+    let mut bert = ruled(rules.clone()).running();
     bert.fail("workers-0", 7);
     bert.settle();
     assert_eq!((bert.state(), bert.restarts()), (State::Restarting, (0, 1, 0, 0)));
 
-    let mut bert = running(ruled(rules.clone()));
+    let mut bert = ruled(rules.clone()).running();
     bert.fail("workers-0", 42);
     bert.settle();
     assert_eq!((bert.state(), bert.condition("Failed").1), (State::Failed, "FailurePolicy"));
 
-    let mut bert = running(ruled(rules.clone()));
+    let mut bert = ruled(rules.clone()).running();
     bert.fail_because("workers-0", 137, "OOMKilled");
     bert.settle();
     assert_eq!(bert.state(), State::Failed);
 
-    let mut bert = running(ruled(rules.clone()));
+    let mut bert = ruled(rules.clone()).running();
     bert.fail("workers-0", 1);
-    says(&mut bert, "workers-0", "step 3\nstopping: NaN loss\n");
+    bert.says("workers-0", "step 3\nstopping: NaN loss\n");
     bert.settle();
     assert_eq!(bert.state(), State::Failed);
 
-    let mut bert = running(ruled(rules));
+    let mut bert = ruled(rules).running();
     bert.fail("workers-0", 1);
     bert.settle();
     assert_eq!((bert.state(), bert.restarts()), (State::Restarting, (1, 0, 0, 0)), "no rule matches");
@@ -101,7 +86,7 @@ fn the_first_rule_that_matches_decides() {
 #[test]
 fn an_ignored_failure_counts_as_done() {
     let rules = vec![FailureRule { exit_codes: Some(vec![3]), ..rule(FailureAction::Ignore) }];
-    let mut bert = running(ruled(rules));
+    let mut bert = ruled(rules).running();
     bert.fail("workers-1", 3);
     bert.settle();
     assert_eq!((bert.state(), bert.restarts()), (State::Running, (0, 0, 0, 0)));
@@ -129,7 +114,7 @@ fn an_ignored_failure_counts_as_done() {
 #[test]
 fn success_as_the_policy_has_it() {
     let with = |policy| job("bert").workers(3).with(|spec| spec.success_policy = Some(policy));
-    let mut bert = running(with(SuccessPolicy::Leader));
+    let mut bert = with(SuccessPolicy::Leader).running();
     bert.succeed("workers-1");
     bert.settle();
     assert_eq!(bert.state(), State::Running);
@@ -137,7 +122,7 @@ fn success_as_the_policy_has_it() {
     bert.settle();
     assert_eq!((bert.state(), bert.pods().len()), (State::Completed, 2), "who still ran is stopped");
 
-    let mut bert = running(with(SuccessPolicy::AnyWorker));
+    let mut bert = with(SuccessPolicy::AnyWorker).running();
     bert.succeed("workers-2");
     bert.settle();
     assert_eq!(bert.state(), State::Completed);
@@ -145,14 +130,14 @@ fn success_as_the_policy_has_it() {
 
 #[test]
 fn who_misses_a_peer_is_not_the_root() {
-    let mut bert = running(job("bert").workers(3));
+    let mut bert = job("bert").workers(3).running();
     bert.fail("workers-0", 1);
-    says(&mut bert, "workers-0", "RuntimeError: gloo: Connection closed by peer [10.0.0.3]:29500");
+    bert.says("workers-0", "RuntimeError: gloo: Connection closed by peer [10.0.0.3]:29500");
     bert.settle();
     assert_eq!(bert.state(), State::Running, "somebody else must have failed: that is waited for");
     bert.pass(1);
     bert.fail("workers-2", 1);
-    says(&mut bert, "workers-2", "Traceback\nValueError: bad batch 17");
+    bert.says("workers-2", "Traceback\nValueError: bad batch 17");
     bert.settle();
     let attempt = &bert.attempts()[0];
     assert_eq!(attempt.pod_name.as_deref(), Some("bert-workers-2"));
@@ -160,9 +145,9 @@ fn who_misses_a_peer_is_not_the_root() {
     assert!(attempt.message.as_deref().unwrap().contains("exit code 1: ValueError: bad batch 17"));
 
     // If nobody else fails, it was the one after all.
-    let mut bert = running(job("bert").workers(2));
+    let mut bert = job("bert").workers(2).running();
     bert.fail("workers-0", 1);
-    says(&mut bert, "workers-0", "BrokenPipeError: [Errno 32] Broken pipe");
+    bert.says("workers-0", "BrokenPipeError: [Errno 32] Broken pipe");
     bert.settle();
     assert_eq!(bert.state(), State::Running);
     bert.sleep();
@@ -171,19 +156,19 @@ fn who_misses_a_peer_is_not_the_root() {
 
 #[test]
 fn the_code_of_torchruns_child() {
-    let mut bert = running(job("bert").workers(1));
+    let mut bert = job("bert").workers(1).running();
     bert.fail("workers-0", 1);
-    says(&mut bert, "workers-0", "failed (exitcode: 17) local_rank: 0 (pid: 9) of binary: python");
+    bert.says("workers-0", "failed (exitcode: 17) local_rank: 0 (pid: 9) of binary: python");
     bert.settle();
     assert_eq!(bert.attempts()[0].exit_code, Some(17));
 }
 
 #[test]
 fn the_same_failure_three_times_without_progress_is_final() {
-    let mut bert = running(job("bert").workers(1).backoff_limit(50));
+    let mut bert = job("bert").workers(1).backoff_limit(50).running();
     for round in 1..=3 {
         bert.fail("workers-0", 1);
-        says(&mut bert, "workers-0", &format!("KeyError at step {round}0: 'labels'"));
+        bert.says("workers-0", &format!("KeyError at step {round}0: 'labels'"));
         bert.settle();
         if round < 3 {
             assert_eq!(bert.state(), State::Restarting, "round {round}");
@@ -196,12 +181,12 @@ fn the_same_failure_three_times_without_progress_is_final() {
     assert!(bert.status().message.as_deref().unwrap().contains("3 times without progress"));
 
     // Progress in between makes it another story.
-    let mut bert = running(job("bert").workers(1).backoff_limit(50).checkpoints());
+    let mut bert = job("bert").workers(1).backoff_limit(50).checkpoints().running();
     for round in 1..=5 {
         bert.agent = Some(saved(&format!("/checkpoints/epoch-{round}.pt"), round));
         bert.settle();
         bert.fail("workers-0", 1);
-        says(&mut bert, "workers-0", "KeyError: 'labels'");
+        bert.says("workers-0", "KeyError: 'labels'");
         bert.settle();
         bert.run_all();
         bert.settle();
@@ -211,7 +196,7 @@ fn the_same_failure_three_times_without_progress_is_final() {
 
 #[test]
 fn an_attempt_that_got_further_is_followed_at_once() {
-    let mut bert = running(job("bert").workers(2).checkpoints());
+    let mut bert = job("bert").workers(2).checkpoints().running();
     bert.fail("workers-0", 1);
     bert.settle();
     assert!(bert.status().backoff_until.is_some());
@@ -236,7 +221,7 @@ fn an_attempt_that_got_further_is_followed_at_once() {
 #[test]
 fn all_ranks_go_on_from_one_checkpoint_whatever_is_saved_meanwhile() {
     let mut bert =
-        running(job("bert").workers(2).checkpoints().with(|spec| spec.args = Some(vec!["train".into()])));
+        job("bert").workers(2).checkpoints().with(|spec| spec.args = Some(vec!["train".into()])).running();
     bert.edit(|spec| {
         let checkpoint = spec.checkpoint.get_or_insert_default();
         checkpoint.resume_arg = Some("--resume={path}".into());
@@ -260,9 +245,13 @@ fn all_ranks_go_on_from_one_checkpoint_whatever_is_saved_meanwhile() {
 
 #[test]
 fn a_job_that_never_resumes_starts_afresh() {
-    let mut bert = running(job("bert").workers(1).checkpoints().with(|spec| {
-        spec.checkpoint.get_or_insert_default().resume = Some(trainyard_api::Resume::Never);
-    }));
+    let mut bert = job("bert")
+        .workers(1)
+        .checkpoints()
+        .with(|spec| {
+            spec.checkpoint.get_or_insert_default().resume = Some(trainyard_api::Resume::Never);
+        })
+        .running();
     bert.agent = Some(saved("/checkpoints/a", 1));
     bert.settle();
     bert.agent = None;
@@ -290,7 +279,7 @@ fn a_checkpoint_in_the_storage_that_the_job_did_not_know_of() {
 
 #[test]
 fn what_is_wrong_with_the_storage_is_told_and_stops_nobody() {
-    let mut bert = running(job("bert").workers(1).checkpoints());
+    let mut bert = job("bert").workers(1).checkpoints().running();
     let problem = "no space left in /checkpoints: enlarge the claim or lower keepLast";
     bert.agent = Some(AgentReport { problem: Some(problem.into()), ..saved("/checkpoints/a", 1) });
     bert.settle();
@@ -311,19 +300,19 @@ fn what_is_wrong_with_the_storage_is_told_and_stops_nobody() {
 
 #[test]
 fn survivors_get_a_short_grace_and_whoever_is_stopped_on_purpose_their_own() {
-    let mut bert = running(job("bert").workers(2));
+    let mut bert = job("bert").workers(2).running();
     bert.fail("workers-0", 1);
     bert.settle();
     assert_eq!(bert.graces, [Some(2), Some(2)]);
 
     for stop in [|c: &mut Cluster| c.suspend(), |c: &mut Cluster| c.scale(3)] {
-        let mut bert = running(job("bert").workers(2));
+        let mut bert = job("bert").workers(2).running();
         stop(&mut bert);
         bert.settle();
         assert_eq!(bert.graces, [None, None]);
     }
     // A drain: the pod that is taken still runs, and so the others can save their work with it.
-    let mut bert = running(job("bert").workers(2));
+    let mut bert = job("bert").workers(2).running();
     bert.pods_linger();
     bert.delete_pod("workers-0");
     bert.settle();
@@ -332,7 +321,7 @@ fn survivors_get_a_short_grace_and_whoever_is_stopped_on_purpose_their_own() {
 
 #[test]
 fn no_progress_for_too_long_is_a_stall() {
-    let mut bert = running(job("bert").workers(2).with(|spec| spec.stall_timeout_seconds = Some(60)));
+    let mut bert = job("bert").workers(2).with(|spec| spec.stall_timeout_seconds = Some(60)).running();
     bert.pass(1000);
     assert_eq!(bert.state(), State::Running, "a program that never tells is left alone");
     let mut progress = trainyard_progress::Progress::default();
@@ -378,7 +367,7 @@ fn who_hangs_when_the_leader_is_done_has_stalled() {
         bert.settle();
     };
     let with = || job("bert").workers(2).with(|spec| spec.stall_timeout_seconds = Some(60));
-    let mut bert = running(with());
+    let mut bert = with().running();
     spoke(&mut bert);
     bert.pass(30);
     bert.succeed("workers-0");
@@ -390,7 +379,7 @@ fn who_hangs_when_the_leader_is_done_has_stalled() {
     assert_eq!(message, Some("Worker 0 is done, and others still run 60 s later (stallTimeoutSeconds)"));
 
     // A program that never told of progress is left alone, and so is a copy to a bucket.
-    let mut bert = running(with());
+    let mut bert = with().running();
     bert.succeed("workers-0");
     bert.settle();
     assert_eq!(bert.wakes_in(), None);
@@ -399,9 +388,10 @@ fn who_hangs_when_the_leader_is_done_has_stalled() {
         path: Some("s3://models/runs".into()),
         ..Default::default()
     };
-    let mut bert = running(
-        with().checkpoints().with(|spec| spec.checkpoint.get_or_insert_default().storage = Some(bucket())),
-    );
+    let mut bert = with()
+        .checkpoints()
+        .with(|spec| spec.checkpoint.get_or_insert_default().storage = Some(bucket()))
+        .running();
     spoke(&mut bert);
     bert.succeed("workers-0");
     bert.change_pod("workers-0", |pod| pod.lingers = true);
@@ -412,7 +402,7 @@ fn who_hangs_when_the_leader_is_done_has_stalled() {
 
 #[test]
 fn a_dead_node_does_not_hang_the_job() {
-    let mut bert = running(job("bert").workers(2));
+    let mut bert = job("bert").workers(2).running();
     bert.pods_linger();
     bert.fail("workers-1", 1);
     bert.settle();
@@ -446,7 +436,7 @@ fn nobody_waits_for_a_grace_that_a_dead_node_does_not_use() {
         (Some(NodeState::Ready), None, false),
         (None, None, false),
     ] {
-        let mut bert = running(job("bert").workers(3));
+        let mut bert = job("bert").workers(3).running();
         bert.pods_linger();
         let leaves_by = bert.now + SignedDuration::from_secs(30);
         bert.change_pod("workers-1", |pod| {
@@ -467,7 +457,7 @@ fn nobody_waits_for_a_grace_that_a_dead_node_does_not_use() {
 
 #[test]
 fn a_node_on_which_it_fails_again_and_again_is_avoided() {
-    let mut bert = running(job("bert").workers(2).backoff_limit(9));
+    let mut bert = job("bert").workers(2).backoff_limit(9).running();
     for _ in 0..2 {
         bert.change_pod("workers-0", |pod| pod.node = Some("bad".into()));
         bert.fail("workers-0", 1);
@@ -490,7 +480,7 @@ fn a_node_on_which_it_fails_again_and_again_is_avoided() {
 
 #[test]
 fn whoever_fails_alone_is_replaced_alone() {
-    let mut bert = running(alone(job("bert").workers(3)));
+    let mut bert = alone(job("bert").workers(3)).running();
     let before: Vec<String> = ["workers-0", "workers-2"].map(|pod| bert.pod(pod).uid.clone()).into();
     bert.fail("workers-1", 1);
     bert.settle();
@@ -526,7 +516,7 @@ fn whoever_fails_alone_is_replaced_alone() {
 
 #[test]
 fn a_loss_does_not_shorten_the_delay_of_another_worker() {
-    let mut bert = running(alone(job("bert").workers(3)));
+    let mut bert = alone(job("bert").workers(3)).running();
     bert.fail("workers-1", 1);
     bert.settle();
     let until = bert.status().backoff_until.clone().unwrap();
@@ -546,7 +536,7 @@ fn a_loss_does_not_shorten_the_delay_of_another_worker() {
 
 #[test]
 fn every_loss_of_one_worker_is_written_down_and_told() {
-    let mut bert = running(alone(job("bert").workers(2)));
+    let mut bert = alone(job("bert").workers(2)).running();
     for failure in 1..=3 {
         bert.fail("workers-1", 1);
         bert.settle();
@@ -565,7 +555,7 @@ fn every_loss_of_one_worker_is_written_down_and_told() {
 #[test]
 fn a_lone_failure_is_counted_once_wherever_the_operator_dies() {
     for writes in 1..20 {
-        let mut bert = running(alone(job("bert").workers(2)));
+        let mut bert = alone(job("bert").workers(2)).running();
         bert.fail("workers-1", 1);
         bert.crash_after(writes);
         bert.settle();

@@ -122,15 +122,12 @@ impl<'a> Case<'_, 'a> {
         let mut members = self.world.members();
         // Whose failure is ignored is done, but no success: one that the policy asks for must be a real one. When nobody is left who
         // could bring it, all are done.
-        let mut ended_well = |wanted: &dyn Fn(&Member<'_, '_>) -> bool| {
-            let mut members = members.by_ref().filter(|member| wanted(member));
-            members.any(|member| self.member_succeeded(&member) && !self.member_was_ignored(&member))
-        };
+        let won = |member: &Member<'_, '_>| self.member_succeeded(member) && !self.member_was_ignored(member);
         let is_enough = match self.snapshot.job.spec.success_policy() {
             _ if self.world.has_decider() => false,
             SuccessPolicy::AllWorkers => false,
-            SuccessPolicy::Leader => ended_well(&|member| member.rank == Some(Rank(0))),
-            SuccessPolicy::AnyWorker => ended_well(&|member| member.role.is_workers()),
+            SuccessPolicy::Leader => members.any(|member| member.rank == Some(Rank(0)) && won(&member)),
+            SuccessPolicy::AnyWorker => members.any(|member| member.role.is_workers() && won(&member)),
         };
         if is_enough {
             return true;

@@ -341,6 +341,12 @@ impl Cluster {
         });
     }
 
+    /// The pod's log ends like this.
+    pub(crate) fn says(&mut self, short: &str, text: &str) {
+        let pod = self.pod(short).uid.clone();
+        self.tails.push(Tail { pod, text: text.to_owned() });
+    }
+
     /// The cluster ends the pod.
     pub(crate) fn evict(&mut self, short: &str, why: &str) {
         self.fail(short, 137);

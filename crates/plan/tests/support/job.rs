@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use trainyard_api::{CleanPodPolicy, RestartPolicy, Role, TrainingJob, TrainingJobSpec};
+use trainyard_api::{CleanPodPolicy, RestartPolicy, Role, State, TrainingJob, TrainingJobSpec};
 
 use super::cluster::Cluster;
 
@@ -87,5 +87,15 @@ impl Job {
     /// Applied to a cluster of its own; nobody has looked at it yet.
     pub(crate) fn submitted(self) -> Cluster {
         Cluster::with_job(self.0)
+    }
+
+    /// Applied, and all of its pods run.
+    pub(crate) fn running(self) -> Cluster {
+        let mut cluster = self.submitted().prompt();
+        cluster.settle();
+        cluster.run_all();
+        cluster.settle();
+        assert_eq!(cluster.state(), State::Running);
+        cluster
     }
 }
