@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// Failures to react to
     #[arg(long, default_value_t = 300)]
     reactions: usize,
+    /// Only the large gang that is killed
+    #[arg(long, conflicts_with_all = ["local", "recovery"])]
+    gang: bool,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -66,6 +69,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         if args.recovery {
             return crate::recovery::measure().await;
         }
+        if args.gang {
+            let (cluster, client) = start().await?;
+            gang(&cluster, &client).await?;
+            cluster.stop().await;
+            return Ok(());
+        }
         if !args.local {
             measure(args).await?;
             crate::recovery::measure().await?;
@@ -75,7 +84,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     })
 }
 
-async fn measure(args: &Args) -> anyhow::Result<()> {
+/// A real API server with our CRD, and namespaces for everything that is measured.
+async fn start() -> anyhow::Result<(TestCluster, Client)> {
     let binaries = Binaries::ensure(&mut |line| println!("{line}"))?;
     let cluster = TestCluster::builder().controllers(false).start_with(binaries).await?;
     let crd = root().join("kubernetes/base/trainingjob-crd.yaml");
@@ -84,11 +94,15 @@ async fn measure(args: &Args) -> anyhow::Result<()> {
     cluster.await_kind("trainingjobs.ml.example.com").await?;
     // The bare client is as good as ours, so that the ratio says something about the operator.
     let client = trainyard_operator::connect(cluster.config().await?)?;
-    for namespace in ["bare", "operated", "life", "reaction", "gang"] {
+    for namespace in ["bare", "operated", "life", "reaction", "gang", "gang-bare"] {
         let object: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}}))?;
         Api::all(client.clone()).create(&PostParams::default(), &object).await?;
     }
+    Ok((cluster, client))
+}
 
+async fn measure(args: &Args) -> anyhow::Result<()> {
+    let (cluster, client) = start().await?;
     let operator = RunningOperator::start(&cluster, "life", &[]).await?;
     one_life(&client).await?;
     let (writes, refused) = operator.writes().await?;
@@ -440,66 +454,34 @@ async fn bare_reactions(client: &Client, count: usize) -> anyhow::Result<Vec<Dur
 
 /// Workers of the gang that is killed at once.
 const GANG: i32 = 100;
-const GANG_ROUNDS: usize = 5;
+const GANG_ROUNDS: usize = 15;
 
-/// A large gang is killed: how long until all of it exists again, next to a bare client that does the same.
+/// A large gang is killed: how long until all of it exists again, next to a bare client that does the same in turn, so that both have
+/// the same machine.
 async fn gang(cluster: &TestCluster, client: &Client) -> anyhow::Result<()> {
-    let operator = RunningOperator::start(cluster, "gang", &["--backoff-seconds=0"]).await?;
-    let jobs: Api<TrainingJob> = Api::namespaced(client.clone(), "gang");
-    let pods: Api<Pod> = Api::namespaced(client.clone(), "gang");
+    let operator =
+        RunningOperator::start(cluster, "gang", &["--backoff-seconds=0", "--same-failure-limit=0"]).await?;
+    let gang = Gang::new(client, "gang");
+    let alike = Gang::new(client, "gang-bare");
     let mut job = training_job("gang", "big", 100);
     job.spec.num_workers = Some(GANG);
-    jobs.create(&PostParams::default(), &job).await?;
-    let mut operated = Vec::new();
+    gang.jobs.create(&PostParams::default(), &job).await?;
+    until_created(&gang.jobs, "big", 1).await?;
+    job.metadata.namespace = Some("gang-bare".to_owned());
+    alike.jobs.create(&PostParams::default(), &job).await?;
+    for pod in gang.pods.list(&ListParams::default()).await?.items {
+        let mut pod = renewed(pod);
+        pod.metadata.namespace = Some("gang-bare".to_owned());
+        alike.pods.create(&PostParams::default(), &pod).await?;
+    }
+    let (mut operated, mut bare) = (Vec::new(), Vec::new());
     for round in 1..=GANG_ROUNDS {
-        until_created(&jobs, "big", round).await?;
-        let from =
-            pods.list_metadata(&ListParams::default()).await?.metadata.resource_version.unwrap_or_default();
-        let watch = pods.watch(&kube::api::WatchParams::default(), &from).await?;
-        futures::pin_mut!(watch);
-        let start = Instant::now();
-        set_status(&pods, "big-workers-7", ended("Failed", 1)).await?;
-        let mut created = 0;
-        while created < GANG {
-            match watch.next().await {
-                Some(Ok(kube::api::WatchEvent::Added(_))) => created += 1,
-                Some(Ok(_)) => {}
-                other => bail!("the watch ended: {other:?}"),
-            }
-        }
-        operated.push(start.elapsed());
+        operated.push(gang.restarted(async { Ok(()) }).await?);
+        until_created(&gang.jobs, "big", round + 1).await?;
+        let templates = alike.pods.list(&ListParams::default()).await?.items;
+        bare.push(alike.restarted(alike.by_hand(templates)).await?);
     }
-    until_created(&jobs, "big", GANG_ROUNDS + 1).await?;
     drop(operator);
-
-    let mut bare = Vec::new();
-    for round in 0..GANG_ROUNDS {
-        let templates = pods.list(&ListParams::default()).await?.items;
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        let start = Instant::now();
-        set_status(&pods, "big-workers-7", ended("Failed", 1)).await?;
-        let status = json!({"status": {"message": format!("round {round}")}});
-        jobs.patch_status("big", &PatchParams::default(), &Patch::Merge(status)).await?;
-        let names = templates.iter().map(ResourceExt::name_any);
-        let params = DeleteParams::default();
-        futures::stream::iter(names.map(|name| {
-            let (pods, params) = (pods.clone(), params.clone());
-            async move { pods.delete(&name, &params).await.map(drop) }
-        }))
-        .buffer_unordered(CONNECTIONS)
-        .try_collect::<()>()
-        .await?;
-        let post = PostParams::default();
-        let fresh = templates.into_iter().map(renewed).collect::<Vec<Pod>>();
-        futures::stream::iter(fresh.iter().map(|pod| {
-            let (pods, post) = (pods.clone(), post.clone());
-            async move { pods.create(&post, pod).await.map(drop) }
-        }))
-        .buffer_unordered(CONNECTIONS)
-        .try_collect::<()>()
-        .await?;
-        bare.push(start.elapsed());
-    }
     let ([operated, _], [bare, _]) = (percentiles(&mut operated), percentiles(&mut bare));
     println!(
         "gang of {GANG} killed → all pods exist again:  {operated:>7.0} ms, a bare client: {bare:.0} ms"
@@ -509,6 +491,64 @@ async fn gang(cluster: &TestCluster, client: &Client) -> anyhow::Result<()> {
         bare / operated
     );
     Ok(())
+}
+
+/// A gang in a namespace of its own.
+struct Gang {
+    jobs: Api<TrainingJob>,
+    pods: Api<Pod>,
+}
+
+impl Gang {
+    fn new(client: &Client, namespace: &str) -> Self {
+        Self {
+            jobs: Api::namespaced(client.clone(), namespace),
+            pods: Api::namespaced(client.clone(), namespace),
+        }
+    }
+
+    /// One worker fails; how long until all have been made anew, as a watch tells, while `work` is done about it.
+    async fn restarted(&self, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<Duration> {
+        let list = self.pods.list_metadata(&ListParams::default()).await?;
+        let from = list.metadata.resource_version.unwrap_or_default();
+        let watch = self.pods.watch_metadata(&kube::api::WatchParams::default(), &from).await?;
+        futures::pin_mut!(watch);
+        let start = Instant::now();
+        set_status(&self.pods, "big-workers-7", ended("Failed", 1)).await?;
+        let all_made = async {
+            let mut created = 0;
+            while created < GANG {
+                match watch.next().await {
+                    Some(Ok(kube::api::WatchEvent::Added(_))) => created += 1,
+                    Some(Ok(_)) => {}
+                    other => bail!("the watch ended: {other:?}"),
+                }
+            }
+            Ok(())
+        };
+        futures::future::try_join(work, all_made).await?;
+        Ok(start.elapsed())
+    }
+
+    /// What is to be done, by a client that knows it beforehand.
+    async fn by_hand(&self, templates: Vec<Pod>) -> anyhow::Result<()> {
+        let status = json!({"status": {"message": format!("{:?}", Instant::now())}});
+        self.jobs.patch_status("big", &PatchParams::default(), &Patch::Merge(status)).await?;
+        let params = DeleteParams::default();
+        let deletes = templates.iter().map(|pod| {
+            let (name, params) = (pod.name_any(), &params);
+            async move { self.pods.delete(&name, params).await.map(drop) }
+        });
+        futures::stream::iter(deletes).buffer_unordered(CONNECTIONS).try_collect::<()>().await?;
+        let post = PostParams::default();
+        let fresh = templates.iter().cloned().map(renewed).collect::<Vec<Pod>>();
+        let creates = fresh.iter().map(|pod| {
+            let post = &post;
+            async move { self.pods.create(post, pod).await.map(drop) }
+        });
+        futures::stream::iter(creates).buffer_unordered(CONNECTIONS).try_collect::<()>().await?;
+        Ok(())
+    }
 }
 
 /// The same pod, to be created again.
