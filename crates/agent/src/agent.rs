@@ -10,11 +10,12 @@ use trainyard_api::checkpoint::{AgentReport, CheckpointStatus};
 use crate::copy::{Copy, Who};
 use crate::ignored::Ignored;
 use crate::jobs::{self, Job};
-use crate::layouts::{self, Layout};
+use crate::layouts::{self, Candidate, Layout};
 use crate::mirror::{self, Bell, Marker};
 use crate::numbers::Numbers;
+use crate::room::Need;
 use crate::scan::{self, Checkpoint, Moment, Place, Scanner, Survey, Writers};
-use crate::store::{Store, StoreError};
+use crate::store::{QUARANTINE, Store, StoreError};
 use crate::upkeep::{self, Kept};
 
 /// Which attempt has been let go, so that an agent that is started again does not decide again.
@@ -200,7 +201,9 @@ impl Agent {
         } else {
             self.start = Start::Differs;
         }
-        Ok(self.report(&survey))
+        let mut report = self.report(&survey);
+        add_problems(&mut report, self.lack_of_room(&survey));
+        Ok(report)
     }
 
     fn look_before_the_start(&mut self, now: Moment) -> Result<Survey, StoreError> {
@@ -341,13 +344,38 @@ impl Agent {
         let protected = self.protected(&survey);
         self.send_next(&survey, &protected, now);
         let mut report = self.report(&survey);
-        add_problems(&mut report, self.keep_house(survey, protected));
+        add_problems(&mut report, self.keep_house(&survey, protected));
+        // What was removed has made room.
+        add_problems(&mut report, self.lack_of_room(&survey));
         report
+    }
+
+    /// Is there too little room for another checkpoint?
+    ///
+    /// Nobody can tell while one is being written, since that takes the room. Nothing at all fits into a full disk, though.
+    fn lack_of_room(&self, survey: &Survey) -> Option<String> {
+        let room = self.store.room()?;
+        let needs = |candidate: &Candidate, bytes: u64| {
+            let files = u64::try_from(candidate.files.len()).unwrap_or(u64::MAX);
+            Need {
+                bytes,
+                files: if candidate.files == [candidate.path.as_str()] { files } else { files + 1 },
+            }
+        };
+        let newest = self.usable(survey).find(|checkpoint| !checkpoint.numbers.is_empty());
+        let whole = newest.map(|checkpoint| needs(&checkpoint.candidate, checkpoint.size));
+        // Of what was cut off, at least as much as there is was to be written.
+        let cut = survey.partial.iter().map(|(it, _)| needs(it, survey.tree.size_of(&it.files)));
+        let next = whole.or_else(|| cut.max_by_key(|need| need.bytes));
+        let next = next.filter(|_| !self.is_ending && !survey.is_writing);
+        let has_quarantine = self.store.exists(QUARANTINE).unwrap_or(false);
+        room.problem(self.store.place(), next, has_quarantine)
     }
 
     /// The last look. Waits until all that is to be kept has been copied, if there is to be a copy, or something has failed:
     /// then [`Self::is_owing`].
     pub fn finish(&mut self, now: Moment) -> AgentReport {
+        self.is_ending = true;
         if self.start != Start::Ready || self.copy.is_none() {
             // An agent beside a program is told to end when that has ended: nobody writes any more.
             let report =
@@ -358,7 +386,6 @@ impl Agent {
             }
             return report;
         }
-        self.is_ending = true;
         // What is under way may be an older one. Here, too, nobody writes any more.
         loop {
             if let Some(copy) = &mut self.copy {
@@ -437,13 +464,13 @@ impl Agent {
         protected
     }
 
-    fn keep_house(&self, mut survey: Survey, mut protected: BTreeSet<String>) -> Vec<String> {
+    fn keep_house(&self, survey: &Survey, mut protected: BTreeSet<String>) -> Vec<String> {
         if self.other_job.is_some() || survey.is_incomplete {
             return Vec::new();
         }
-        survey.complete.retain(|checkpoint| !self.ignored.has(checkpoint));
+        let own: Vec<&Checkpoint> = self.usable(survey).collect();
         protected.extend(self.copy.as_ref().and_then(|copy| copy.mirror.under_way()).map(str::to_owned));
-        upkeep::retain(self.store.as_ref(), &survey, self.options.keep_last, &protected)
+        upkeep::retain(self.store.as_ref(), &own, self.options.keep_last, &protected)
     }
 
     /// What this attempt resumed from, as a path in the place.

@@ -15,6 +15,7 @@ mod jobs;
 pub mod layouts;
 pub mod mirror;
 pub mod numbers;
+pub mod room;
 pub mod run;
 pub mod scan;
 pub mod store;

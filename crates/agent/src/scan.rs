@@ -161,8 +161,7 @@ impl Survey {
                          steps and epochs decide about the newest checkpoint as long as names or contents tell them"
                     ));
                 }
-                let size = candidate.files.iter().filter_map(|path| self.tree.get(path)).map(crate::store::Entry::size);
-                let size = size.sum();
+                let size = self.tree.size_of(&candidate.files);
                 self.complete.push(Checkpoint { numbers: *numbers, time, size, candidate });
             }
             Verdict::Partial(why) => self.partial.push((candidate, why.clone())),

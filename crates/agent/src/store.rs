@@ -11,6 +11,8 @@ use std::ops::Range;
 
 use jiff::Timestamp;
 
+use crate::room::Room;
+
 pub use bucket::Bucket;
 pub use directory::Directory;
 
@@ -48,6 +50,11 @@ pub trait Store {
     /// Removes a file or a directory for good. `files` is what is known to be in it, in the order in which it should go:
     /// wherever a removal is cut off, what is left must not look complete.
     fn remove(&self, root: &str, files: &[&str]) -> Result<(), StoreError>;
+
+    /// How much more fits in; nothing if there is no limit, or nobody can tell.
+    fn room(&self) -> Option<Room> {
+        None
+    }
 }
 
 /// What a listing found, and what it could not look at.

@@ -71,6 +71,11 @@ impl Tree {
             .collect()
     }
 
+    /// Bytes of these files in all.
+    pub fn size_of(&self, paths: &[String]) -> u64 {
+        paths.iter().filter_map(|path| self.get(path)).map(Entry::size).sum()
+    }
+
     /// Changes when one of the files does.
     pub fn stamp<'a>(&self, paths: impl IntoIterator<Item = &'a String>) -> u64 {
         let mut hasher = DefaultHasher::new();

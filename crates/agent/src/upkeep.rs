@@ -52,12 +52,17 @@ fn move_aside(store: &dyn Store, survey: &Survey, candidate: &Candidate) -> Resu
     Ok(())
 }
 
-/// Removes the complete checkpoints that may go.
-pub fn retain(store: &dyn Store, survey: &Survey, keep: usize, protected: &BTreeSet<String>) -> Vec<String> {
+/// Removes those of the complete checkpoints that may go.
+pub fn retain(
+    store: &dyn Store,
+    newest_first: &[&Checkpoint],
+    keep: usize,
+    protected: &BTreeSet<String>,
+) -> Vec<String> {
     let mut problems = Vec::new();
-    let surplus = surplus(&survey.complete, keep, protected);
+    let surplus = surplus(newest_first.iter().copied(), keep, protected);
     let goes = |checkpoint: &Checkpoint| surplus.iter().any(|old| std::ptr::eq(*old, checkpoint));
-    let stays = files_of(survey.complete.iter().filter(|checkpoint| !goes(checkpoint)));
+    let stays = files_of(newest_first.iter().copied().filter(|checkpoint| !goes(checkpoint)));
     let is_apart =
         |checkpoint: &&Checkpoint| !checkpoint.candidate.files.iter().any(|it| stays.contains(it.as_str()));
     for checkpoint in surplus.iter().copied().filter(is_apart) {

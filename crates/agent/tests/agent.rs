@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use support::files::{self, file};
 use support::odd::Odd;
 use tempfile::TempDir;
+use trainyard_agent::room::Room;
 use trainyard_agent::scan::Moment;
 use trainyard_agent::store::Directory;
 use trainyard_agent::{Agent, Layout, Options, Resume, Start};
@@ -200,6 +201,33 @@ fn without_a_note_of_a_start_afresh_nothing_is_removed() {
     place.add("step-1.pt", files::torch(&[]));
     assert_eq!(path_of(&agent.look(at(10))), Some(place.path("step-1.pt").as_str()));
     assert_eq!(place.names(), ["step-1.pt", "step-7.pt", "step-8.pt", "step-9.pt"]);
+}
+
+#[test]
+fn too_little_room_for_another_checkpoint_is_told_until_there_is_more() {
+    let place = Place::new().with("step-1.pt", files::torch(&[]));
+    let size = i64::try_from(files::torch(&[]).len()).unwrap();
+    let left = Arc::new(AtomicUsize::new(1 << 20));
+    let mut store = Odd::over(Directory::new(place.root().to_str().unwrap()));
+    let told = left.clone();
+    store.room = Box::new(move || {
+        let files = told.load(Ordering::SeqCst) as u64;
+        Some(Room { bytes: 1 << 30, all_bytes: 1 << 30, files, all_files: 1 << 20 })
+    });
+    let mut agent = Agent::new(Box::new(store), place.resumed_from("step-1.pt"));
+    assert_eq!(agent.begin(at(0)).problem, None);
+    left.store(0, Ordering::SeqCst);
+    let report = agent.look(at(10));
+    assert_eq!(report.checkpoint.unwrap().size, Some(size), "what is there still counts");
+    let problem = report.problem.unwrap();
+    assert!(problem.contains("checkpoints is full: no more files can be made"), "{problem}");
+    left.store(1, Ordering::SeqCst);
+    assert_eq!(agent.look(at(20)).problem, None, "one file is what a checkpoint takes");
+    files::write(&place.root(), &files::transformers("checkpoint-2", 2));
+    let problem = agent.look(at(30)).problem.unwrap();
+    assert!(problem.contains("is nearly full: fewer than 2 more files can be made"), "{problem}");
+    // Nobody saves any more.
+    assert_eq!(agent.finish(at(40)).problem, None);
 }
 
 #[test]

@@ -148,6 +148,32 @@ fn a_full_disk_is_told() {
 }
 
 #[test]
+fn a_disk_that_a_checkpoint_has_filled_is_told() {
+    let disk = tempfile::tempdir().unwrap();
+    let path = disk.path().to_str().unwrap();
+    let whole = tempfile::NamedTempFile::new().unwrap();
+    fs::write(whole.path(), files::torch(&[])).unwrap();
+    // The second one does not fit any more, as torch.save leaves it; a few bytes of the agent's own do.
+    let script = "mount -t tmpfs -o size=512k tmpfs \"$0\" && cp \"$1\" \"$0/step-1.pt\" && mkdir \"$0/.trainyard\" && \
+                  head -c 100 \"$1\" > \"$0/step-2.pt\" && head -c 470k /dev/zero >> \"$0/step-2.pt\" && \
+                  shift && export AGENT_PROCESS_RESUMED_FROM=\"$0/step-1.pt\" && exec \"$@\"";
+    let namespace = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, path];
+    let before = [&namespace[..], &[whole.path().to_str().unwrap()]].concat();
+    if !works(&[&before[..], &["true"]].concat()) {
+        return;
+    }
+    let mut process = Process::start(disk.path(), &before);
+    let report = process.report().unwrap();
+    process.terminate();
+    assert!(process.child.wait().unwrap().success());
+    assert!(report.checkpoint.unwrap().path.ends_with("step-1.pt"));
+    let problem = report.problem.unwrap();
+    let words = "is full: less than 64 KiB of 512 KiB is left; make the volume larger, empty .trainyard/quarantine in it, or \
+                 keep fewer checkpoints (checkpoint.keepLast)";
+    assert!(problem.contains(words), "{problem}");
+}
+
+#[test]
 fn a_full_disk_is_freed_of_old_checkpoints() {
     let disk = tempfile::tempdir().unwrap();
     let path = disk.path().to_str().unwrap();

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 
 use super::{Entry, Kind, Listing, OURS, Store, StoreError};
+use crate::room::Room;
 
 /// Deeper than any framework goes.
 const DEPTH: usize = 12;
@@ -204,5 +205,16 @@ impl Store for Directory {
             Err(StoreError::NoSpace(_)) => self.remove_in_place(root, files),
             Err(error) => Err(error),
         }
+    }
+
+    fn room(&self) -> Option<Room> {
+        let told = rustix::fs::statvfs(&self.root).ok()?;
+        let (bytes, all_bytes) = (told.f_bavail, told.f_blocks);
+        Some(Room {
+            bytes: bytes.saturating_mul(told.f_frsize),
+            all_bytes: all_bytes.saturating_mul(told.f_frsize),
+            files: told.f_favail,
+            all_files: told.f_files,
+        })
     }
 }

@@ -207,3 +207,82 @@ pub(crate) fn digits(epoch: u32, step: u32) -> Vec<u8> {
     format!(r#"{{"sha256": "ab", "state": {{"epoch": {epoch}, "step": {step}, "weights": [0.5, 1.5]}}}}"#)
         .into_bytes()
 }
+
+/// What transformers 5.22 leaves of a step, with torch 2.15.
+pub(crate) fn transformers(directory: &str, step: u32) -> Files {
+    let mut files = huggingface(directory, step);
+    files.push(file(format!("{directory}/rng_state.pth"), torch(&[])));
+    files.push(file(format!("{directory}/scheduler.pt"), torch(&[("last_epoch", 1)])));
+    files
+}
+
+/// What Accelerate 1.15 leaves of a call of `save_state`: its pickles are archives of torch.
+pub(crate) fn accelerate(directory: &str) -> Files {
+    vec![
+        file(format!("{directory}/model.safetensors"), safetensors(8)),
+        file(format!("{directory}/optimizer.bin"), torch(&[("step", 1)])),
+        file(format!("{directory}/scheduler.bin"), torch(&[("last_epoch", 1)])),
+        file(format!("{directory}/random_states_0.pkl"), torch(&[("step", 1)])),
+    ]
+}
+
+/// What Orbax 0.12 leaves of a step: `commit_success.txt` also where it renames.
+pub(crate) fn orbax_0_12(directory: &str) -> Files {
+    let manifest = || {
+        let mut bytes = vec![0x0c, 0xdb, 0x3a, 0x2a];
+        bytes.extend(40_u64.to_le_bytes());
+        bytes.resize(40, 7);
+        bytes
+    };
+    let metadata = r#"{"item_handlers": {"default": "StandardCheckpointHandler"}, "metrics": {}, "init_timestamp_nsecs": 5, "commit_timestamp_nsecs": 6}"#;
+    vec![
+        file(format!("{directory}/_CHECKPOINT_METADATA"), metadata),
+        file(format!("{directory}/commit_success.txt"), "Checkpoint commit was successful"),
+        file(format!("{directory}/default/_METADATA"), r#"{"use_ocdbt": true}"#),
+        file(format!("{directory}/default/_sharding"), "{}"),
+        file(format!("{directory}/default/array_metadatas/process_0"), "{}"),
+        file(format!("{directory}/default/commit_success.txt"), "Checkpoint commit was successful"),
+        file(format!("{directory}/default/d/c1089c9029cbe7f9fc186190bb073868"), "data"),
+        file(format!("{directory}/default/manifest.ocdbt"), manifest()),
+        file(format!("{directory}/default/ocdbt.process_0/d/1a87d942918a077030dadad042842b23"), "data"),
+        file(format!("{directory}/default/ocdbt.process_0/manifest.ocdbt"), manifest()),
+    ]
+}
+
+/// What TensorFlow 2.21 leaves of a SavedModel.
+pub(crate) fn saved_model(directory: &str) -> Files {
+    let mut files = tensorflow(&format!("{directory}/variables/variables"));
+    // A version, and a graph of 200 bytes.
+    let mut model = vec![0x08, 1, 0x12, 0xc8, 1];
+    model.resize(5 + 200, 9);
+    files.push(file(format!("{directory}/saved_model.pb"), model));
+    files.push(file(format!("{directory}/fingerprint.pb"), vec![0x08, 1]));
+    files
+}
+
+/// A model as LightGBM 4.7 saves it.
+pub(crate) const LIGHTGBM: &str = "tree\nversion=v4\nnum_class=1\n\nTree=0\nnum_leaves=2\n\nend of trees\n\nparameters:\n\
+                                   [boosting: gbdt]\nend of parameters\n\npandas_categorical:null\n";
+
+/// `checkpoint` of `tf.train.CheckpointManager`, TensorFlow 2.21.
+pub(crate) fn tensorflows_list(numbers: &[u32]) -> (String, Vec<u8>) {
+    let newest = numbers.last().map(|number| format!("model_checkpoint_path: \"ckpt-{number}\"\n"));
+    let all = numbers.iter().map(|number| format!("all_model_checkpoint_paths: \"ckpt-{number}\"\n"));
+    let times =
+        numbers.iter().map(|number| format!("all_model_checkpoint_timestamps: 179484906{number}.5\n"));
+    let last = "last_preserved_timestamp: 1794849065.5\n".to_owned();
+    file("checkpoint", newest.into_iter().chain(all).chain(times).chain([last]).collect::<String>())
+}
+
+/// What Lightning 2.6 saves, as far as it names the best: `{"epoch": …, "callbacks": {"best_model_path": …}}`.
+pub(crate) fn lightning(epoch: u8, best: &str) -> Vec<u8> {
+    let mut pickled = b"\x80\x02}q\x00(".to_vec();
+    text(&mut pickled, "epoch");
+    pickled.extend([b'K', epoch]);
+    text(&mut pickled, "callbacks");
+    pickled.extend(b"}(");
+    text(&mut pickled, "best_model_path");
+    text(&mut pickled, best);
+    pickled.extend(b"uu.");
+    zip(&[("archive/data.pkl", &pickled), ("archive/data/0", &[7; 64]), ("archive/version", b"3\n")])
+}

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use trainyard_agent::room::Room;
 use trainyard_agent::store::{Directory, Listing, Store, StoreError};
 
 pub(crate) struct Odd {
@@ -14,6 +15,8 @@ pub(crate) struct Odd {
     pub(crate) before_read: Box<dyn Fn(&str)>,
     /// Sees how many bytes were read at once.
     pub(crate) was_read: Box<dyn Fn(usize)>,
+    /// What is left, if not what the directory says.
+    pub(crate) room: Box<dyn Fn() -> Option<Room>>,
 }
 
 impl Odd {
@@ -24,6 +27,7 @@ impl Odd {
             listed: Box::new(|_| {}),
             before_read: Box::new(|_| {}),
             was_read: Box::new(|_| {}),
+            room: Box::new(|| None),
         }
     }
 }
@@ -57,5 +61,8 @@ impl Store for Odd {
     }
     fn remove(&self, root: &str, files: &[&str]) -> Result<(), StoreError> {
         self.directory.remove(root, files)
+    }
+    fn room(&self) -> Option<Room> {
+        (self.room)().or_else(|| self.directory.room())
     }
 }
