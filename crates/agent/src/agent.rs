@@ -461,6 +461,12 @@ impl Agent {
         }
         let mut protected = layouts::pointed_at(&survey.tree, self.store.as_ref());
         protected.extend(self.resumed_from_inside().map(str::to_owned));
+        let newest = self.usable(survey).next();
+        protected.extend(
+            newest.and_then(|newest| {
+                layouts::named_as_best(&newest.candidate, &survey.tree, self.store.as_ref())
+            }),
+        );
         protected
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod hdf5;
 pub(crate) mod json;
 pub(crate) mod npy;
 pub(crate) mod pickle;
+pub(crate) mod protobuf;
 pub(crate) mod safetensors;
 pub(crate) mod ubjson;
 pub(crate) mod zip;

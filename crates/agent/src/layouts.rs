@@ -219,23 +219,72 @@ pub fn pointed_at(tree: &Tree, store: &dyn Store) -> BTreeSet<String> {
             deepspeed::named_as_latest(&reader, directory),
             megatron::named_as_latest(&reader, directory),
             tensorflow::named_as_latest(&reader, directory),
-            reader.small_text(&tree::join(directory, "last_checkpoint")),
+            reader.small_text(&tree::join(directory, LAST)),
         ];
         targets.extend(named.into_iter().flatten().map(|name| tree::join(directory, &name)));
     }
     targets
 }
 
+/// Checkpoints that another one names as the best so far: programs load them in the end.
+pub(crate) fn named_as_best(candidate: &Candidate, tree: &Tree, store: &dyn Store) -> Option<String> {
+    let reader = Reader { tree, store };
+    match candidate.layout {
+        Layout::HuggingFace => huggingface::named_as_best(&reader, &candidate.path),
+        Layout::Torch => torch::named_as_best(&reader, &candidate.path),
+        _ => None,
+    }
+}
+
+/// The file that names a checkpoint as the newest, if there is one, and what has to be in it when `to` is.
+pub(crate) fn repointed(
+    from: &Candidate,
+    to: Option<&Candidate>,
+    tree: &Tree,
+    store: &dyn Store,
+) -> Option<(String, Option<String>)> {
+    let reader = Reader { tree, store };
+    let directory = tree::parent(&from.path);
+    let (file, named) = match from.layout {
+        Layout::Megatron => (megatron::TRACKER, megatron::named_as_latest(&reader, directory)),
+        Layout::DeepSpeed => (deepspeed::LATEST, deepspeed::named_as_latest(&reader, directory)),
+        Layout::TensorFlow => (tensorflow::POINTER, tensorflow::named_as_latest(&reader, directory)),
+        Layout::Torch => (LAST, reader.small_text(&tree::join(directory, LAST))),
+        Layout::HuggingFace | Layout::Orbax | Layout::Dcp | Layout::XgBoost | Layout::Files => return None,
+    };
+    if named.as_deref() != Some(from.name()) {
+        return None;
+    }
+    let file = tree::join(directory, file);
+    let content = to.map(|to| match from.layout {
+        Layout::TensorFlow => {
+            let text = reader.small_text(&file).unwrap_or_default();
+            tensorflow::repointed(&text, from.name(), to.name())
+        }
+        Layout::Megatron => megatron::pointer_to(&to.path).map(|(_, content)| content).unwrap_or_default(),
+        _ => to.name().to_owned(),
+    });
+    Some((file, content))
+}
+
+/// The file by which some programs that use torch name their newest checkpoint.
+const LAST: &str = "last_checkpoint";
+
 /// The file by which a program finds this checkpoint as the newest, and what is to be in it, if its layout has one.
 pub(crate) fn pointer_to<'a>(
     path: &str,
     mut files: impl Iterator<Item = &'a str>,
 ) -> Option<(String, String)> {
-    megatron::pointer_to(path).or_else(|| {
-        let is_deepspeeds =
-            |file: &str| tree::parent(file) == path && deepspeed::is_of_states(tree::name(file));
-        files.any(is_deepspeeds).then(|| deepspeed::pointer_to(path))
-    })
+    let of_a_file = |file: &str| {
+        let is_deepspeeds = tree::parent(file) == path && deepspeed::is_of_states(tree::name(file));
+        let is_tensorflows = file.strip_prefix(path) == Some(".index");
+        match (is_deepspeeds, is_tensorflows) {
+            (true, _) => Some(deepspeed::pointer_to(path)),
+            (_, true) => Some(tensorflow::pointer_to(path)),
+            _ => None,
+        }
+    };
+    megatron::pointer_to(path).or_else(|| files.find_map(of_a_file))
 }
 
 /// What is claimed so far.

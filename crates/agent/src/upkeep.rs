@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::layouts::{Candidate, is_written_last};
+use crate::layouts::{self, Candidate, is_written_last};
 use crate::numbers::{self, Numbers};
 use crate::scan::{Checkpoint, Place, Survey};
 use crate::store::{Kind, QUARANTINE, Store, StoreError};
@@ -19,17 +19,34 @@ pub fn quarantine(store: &dyn Store, survey: &Survey) -> Vec<String> {
     let sound: BTreeSet<&str> = files_of(survey.complete.iter());
     let is_apart = |candidate: &Candidate| !candidate.files.iter().any(|file| sound.contains(file.as_str()));
     for (candidate, why) in survey.partial.iter().filter(|(candidate, _)| is_apart(candidate)) {
+        let path = &candidate.path;
         match move_aside(store, survey, candidate) {
-            Ok(()) | Err(StoreError::Vanished(_)) => {}
+            Ok(()) | Err(StoreError::Vanished(_)) => {
+                if let Err(error) = repoint(store, survey, candidate) {
+                    problems.push(format!(
+                        "{path} was moved aside, but a file still names it as the newest: {error}"
+                    ));
+                }
+            }
             Err(error) => {
-                problems.push(format!(
-                    "{} is partial ({why}) and cannot be moved aside: {error}",
-                    candidate.path
-                ));
+                problems.push(format!("{path} is partial ({why}) and cannot be moved aside: {error}"));
             }
         }
     }
     problems
+}
+
+/// A program that is told by a file which checkpoint is the newest must not look for one that has been moved aside: it would
+/// start afresh, or fail. Without another one, that file goes, too.
+fn repoint(store: &dyn Store, survey: &Survey, moved: &Candidate) -> Result<(), StoreError> {
+    let is_beside =
+        |it: &&Candidate| it.layout == moved.layout && tree::parent(&it.path) == tree::parent(&moved.path);
+    let next = survey.complete.iter().map(|checkpoint| &checkpoint.candidate).find(is_beside);
+    match layouts::repointed(moved, next, &survey.tree, store) {
+        Some((file, Some(content))) => store.write(&file, content.as_bytes()),
+        Some((file, None)) => move_away(store, &file),
+        None => Ok(()),
+    }
 }
 
 fn files_of<'a>(checkpoints: impl Iterator<Item = &'a Checkpoint>) -> BTreeSet<&'a str> {
@@ -40,16 +57,17 @@ fn move_aside(store: &dyn Store, survey: &Survey, candidate: &Candidate) -> Resu
     let leads_there =
         |kind: &Kind| matches!(kind, Kind::Link { target: Some(target) } if candidate.roots.contains(target));
     let links = survey.tree.entries().filter(|entry| leads_there(&entry.kind)).map(|entry| &entry.path);
-    for path in candidate.roots.iter().chain(links) {
-        let mut to = format!("{QUARANTINE}/{path}");
-        let mut number = 1;
-        while store.exists(&to)? {
-            number += 1;
-            to = format!("{QUARANTINE}/{path}.{number}");
-        }
-        store.rename(path, &to)?;
+    candidate.roots.iter().chain(links).try_for_each(|path| move_away(store, path))
+}
+
+fn move_away(store: &dyn Store, path: &str) -> Result<(), StoreError> {
+    let mut to = format!("{QUARANTINE}/{path}");
+    let mut number = 1;
+    while store.exists(&to)? {
+        number += 1;
+        to = format!("{QUARANTINE}/{path}.{number}");
     }
-    Ok(())
+    store.rename(path, &to)
 }
 
 /// Removes those of the complete checkpoints that may go.

@@ -204,6 +204,85 @@ fn without_a_note_of_a_start_afresh_nothing_is_removed() {
 }
 
 #[test]
+fn a_file_that_names_what_is_moved_aside_names_the_one_before() {
+    let cut = |files: &files::Files, ending: &str| {
+        let mut files = files.clone();
+        files
+            .iter_mut()
+            .filter(|(path, _)| path.ends_with(ending))
+            .for_each(|(_, content)| content.truncate(20));
+        files
+    };
+    let mut tensorflow = files::tensorflow("ckpt-2");
+    tensorflow.push(files::tensorflows_list(&[1, 2]));
+    let list = String::from_utf8(files::tensorflows_list(&[1]).1).unwrap();
+    let cases = [
+        (
+            files::deepspeed(10),
+            cut(&files::deepspeed(20), "states.pt"),
+            "global_step10",
+            "latest",
+            "global_step10",
+        ),
+        (
+            files::megatron(10),
+            cut(&files::megatron(20), "rng.pt"),
+            "iter_0000010",
+            "latest_checkpointed_iteration.txt",
+            "10",
+        ),
+        (files::tensorflow("ckpt-1"), cut(&tensorflow, ".index"), "ckpt-1", "checkpoint", list.as_str()),
+        (
+            vec![file("model_1.pth", files::torch(&[]))],
+            vec![file("model_2.pth", "PK"), file("last_checkpoint", "model_2.pth")],
+            "model_1.pth",
+            "last_checkpoint",
+            "model_1.pth",
+        ),
+    ];
+    for (before, partial, newest, pointer, content) in cases {
+        let place = Place::new();
+        files::write(&place.root(), &before);
+        files::write(&place.root(), &partial);
+        let mut agent = place.agent(place.resumed_from(newest));
+        assert_eq!((agent.begin(at(0)).problem, agent.start()), (None, Start::Ready), "{pointer}");
+        assert_eq!(fs::read_to_string(place.root().join(pointer)).unwrap(), content);
+
+        // Where there is none before it, nothing is named.
+        let place = Place::new();
+        files::write(&place.root(), &partial);
+        assert_eq!(place.agent(place.options()).begin(at(0)).problem, None);
+        assert_eq!(place.names(), Vec::<String>::new());
+        assert!(place.root().join(".trainyard/quarantine").join(pointer).exists());
+    }
+}
+
+#[test]
+fn what_the_newest_names_as_the_best_is_not_removed() {
+    let place = Place::new();
+    for step in 1..=4 {
+        let mut files = files::transformers(&format!("checkpoint-{step}"), step);
+        let state = format!(r#"{{"global_step": {step}, "best_model_checkpoint": "out/checkpoint-2"}}"#);
+        files.push(file(format!("checkpoint-{step}/trainer_state.json"), state));
+        files::write(&place.root(), &files);
+    }
+    let mut agent = place.agent(Options { keep_last: 1, ..place.resumed_from("checkpoint-4") });
+    agent.begin(at(0));
+    agent.look(at(10));
+    assert_eq!(place.names(), ["checkpoint-2", "checkpoint-4"]);
+
+    let place = Place::new();
+    for epoch in 1..=4 {
+        let best = files::lightning(epoch, "/elsewhere/epoch=1-step=10.ckpt");
+        place.add(&format!("epoch={epoch}-step={epoch}0.ckpt"), best);
+    }
+    let mut agent = place.agent(Options { keep_last: 1, ..place.resumed_from("epoch=4-step=40.ckpt") });
+    agent.begin(at(0));
+    agent.look(at(10));
+    assert_eq!(place.names(), ["epoch=1-step=10.ckpt", "epoch=4-step=40.ckpt"]);
+}
+
+#[test]
 fn too_little_room_for_another_checkpoint_is_told_until_there_is_more() {
     let place = Place::new().with("step-1.pt", files::torch(&[]));
     let size = i64::try_from(files::torch(&[]).len()).unwrap();

@@ -405,7 +405,7 @@ fn what_is_too_large_for_the_agents_memory_is_believed() {
 
     let mut huggingface = fixtures::huggingface("checkpoint-500", 500);
     huggingface[3].1.resize(LARGE, b' ');
-    huggingface[3].1.push(b'!');
+    huggingface[3].1.push(b'}');
 
     let mut header = br#"{"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}"#.to_vec();
     header.resize(LARGE, b' ');
@@ -460,4 +460,87 @@ fn other_formats() {
         assert_complete(&vec![file(name, content.clone())], Layout::Files, name, Some(7), None);
         assert_partial(&vec![file(name, &content[..content.len() - 1])], name);
     }
+}
+
+// From here on, the names are those that the frameworks themselves have left: `frameworks.rs` has them save.
+
+#[test]
+fn as_transformers_saves() {
+    let files = fixtures::transformers("checkpoint-6", 6);
+    assert_complete(&files, Layout::HuggingFace, "checkpoint-6", Some(6), Some(1));
+    for cut in cut_each(&files, &["json", "pt", "pth", "bin", "safetensors"]) {
+        assert_partial(&cut, "checkpoint-6");
+    }
+}
+
+#[test]
+fn as_accelerate_saves() {
+    let files = fixtures::accelerate("checkpoints/checkpoint_2");
+    assert_complete(&files, Layout::HuggingFace, "checkpoints/checkpoint_2", Some(2), None);
+    for cut in cut_each(&files, &["bin", "safetensors", "pkl"]) {
+        assert_partial(&cut, "checkpoints/checkpoint_2");
+    }
+}
+
+#[test]
+fn what_accelerate_saves_is_believed_when_it_is_quiet() {
+    let directory = tempfile::tempdir().unwrap();
+    fixtures::write(directory.path(), &fixtures::accelerate("checkpoint_2"));
+    let store = Directory::new(directory.path().to_str().unwrap());
+    let survey = Scanner::new(Layout::ALL.to_vec()).look(&store, at(0), Writers::Some).unwrap();
+    assert!(survey.is_writing && survey.complete.is_empty(), "registered objects may follow: {survey:?}");
+}
+
+#[test]
+fn as_orbax_saves() {
+    let files = fixtures::orbax_0_12("3");
+    assert_complete(&files, Layout::Orbax, "3", Some(3), None);
+    for cut in cut_each(&files, &["_METADATA", "_sharding", "manifest.ocdbt"]) {
+        assert_partial(&cut, "3");
+    }
+    let mut empty = files.clone();
+    empty
+        .iter_mut()
+        .filter(|(path, _)| path.contains("process_0/d/"))
+        .for_each(|(_, content)| content.clear());
+    assert_partial(&empty, "3");
+    assert_partial(&files.into_iter().filter(|(path, _)| path != "3/default/manifest.ocdbt").collect(), "3");
+}
+
+#[test]
+fn orbax_without_renaming_is_complete_when_it_is_committed() {
+    // As it is told to where the directory is a bucket that is mounted.
+    let mut files = fixtures::orbax_0_12("3");
+    files.retain(|(path, _)| path != "3/commit_success.txt");
+    files[0].1 = r#"{"item_handlers": {}, "init_timestamp_nsecs": 5, "commit_timestamp_nsecs": null}"#.into();
+    assert_partial(&files, "3");
+}
+
+#[test]
+fn as_tensorflow_saves_models() {
+    let files = fixtures::saved_model("epoch-3");
+    assert_complete(&files, Layout::TensorFlow, "epoch-3", None, Some(3));
+    for less in without_each(&files, &["fingerprint.pb"]).iter().chain(&cut_each(&files, &["saved_model.pb"]))
+    {
+        assert_partial(less, "epoch-3");
+    }
+}
+
+#[test]
+fn as_lightgbm_saves() {
+    let files = vec![file("model_6.txt", fixtures::LIGHTGBM)];
+    assert_complete(&files, Layout::Files, "model_6.txt", Some(6), None);
+    for cut in cut_each(&files, &["txt"]) {
+        assert_partial(&cut, "model_6.txt");
+    }
+    on_every_store(&vec![file("epoch-3.txt", "loss 0.5\n")], |survey, _| {
+        assert_eq!(names(survey), (vec![], vec![]), "somebody's notes");
+        assert_eq!(survey.problems, Vec::<String>::new());
+    });
+}
+
+#[test]
+fn as_flax_saved_before_it_used_orbax() {
+    let files = vec![file("checkpoint_3", vec![0x82, 1, 2, 3, 4])];
+    assert_complete(&files, Layout::Files, "checkpoint_3", Some(3), None);
 }

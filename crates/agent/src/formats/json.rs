@@ -26,6 +26,13 @@ impl Sketch {
         }
     }
 
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Object(_) | Self::Number(_) | Self::Other => None,
+        }
+    }
+
     /// A number without its fraction.
     pub(crate) fn integer(&self) -> Option<i64> {
         match self {

@@ -50,6 +50,7 @@ pub(crate) fn judge(reader: &Reader<'_>, path: &str) -> Result<Judged, StoreErro
         "npy" => Judged::plain(npy::read(store, path, size)?),
         "h5" | "hdf5" => Judged::plain(hdf5::read(store, path, size)?),
         "pkl" | "pickle" | "pdparams" | "pdopt" | "joblib" => pickled(reader, path, size)?,
+        "txt" => Judged::plain(lightgbm(reader, path, size)?),
         "msgpack" | "params" | "model" => Judged::plain(hole_or_other(reader, path, size)?),
         _ => Judged::plain(Wholeness::Other),
     })
@@ -93,9 +94,36 @@ fn torch(reader: &Reader<'_>, path: &str, size: u64) -> Result<Judged, StoreErro
     })
 }
 
-/// One pickle, or several and raw data behind them: only the first can be followed.
+/// The dictionary that torch.save wrote; nothing if it is something else, or too large.
+pub(crate) fn pickle_of_torch(
+    reader: &Reader<'_>,
+    path: &str,
+    size: u64,
+) -> Result<Option<Vec<u8>>, StoreError> {
+    let Archive::Whole(members) = zip::read(reader.store, path, size)? else { return Ok(None) };
+    let member = members.iter().find(|member| member.name.ends_with("/data.pkl"));
+    let member = member.filter(|member| member.is_stored && member.size <= READ_WHOLE);
+    member.map(|member| member.content(reader.store, path)).transpose()
+}
+
+/// A model of LightGBM: text with its parameters at the end.
+fn lightgbm(reader: &Reader<'_>, path: &str, size: u64) -> Result<Wholeness, StoreError> {
+    let (head, end) = (b"tree\nversion=", "\npandas_categorical:");
+    if reader.store.read(path, 0..size.min(head.len() as u64))? != head {
+        return Ok(Wholeness::Other);
+    }
+    let tail = reader.store.read(path, size.saturating_sub(READ_WHOLE)..size)?;
+    let tail = String::from_utf8_lossy(&tail);
+    let is_whole = tail.rsplit_once(end).is_some_and(|(_, last)| last.ends_with('\n'));
+    Ok(if is_whole { Wholeness::Whole } else { Wholeness::Cut("it ends in the middle".to_owned()) })
+}
+
+/// One pickle, or several and raw data behind them: only the first can be followed. Accelerate calls an archive of torch so.
 fn pickled(reader: &Reader<'_>, path: &str, size: u64) -> Result<Judged, StoreError> {
     let head = reader.store.read(path, 0..size.min(READ_WHOLE))?;
+    if head.starts_with(b"PK") {
+        return torch(reader, path, size);
+    }
     if head.first() != Some(&0x80) {
         return Ok(Judged::plain(hole_or_other(reader, path, size)?));
     }

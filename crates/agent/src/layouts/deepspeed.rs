@@ -7,7 +7,7 @@ use crate::tree::{self, Tree};
 
 use super::{Candidate, Claimed, Layout, Pointer, Reader, Verdict, content, huggingface_parent};
 
-const LATEST: &str = "latest";
+pub(super) const LATEST: &str = "latest";
 
 pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     let found: Vec<_> =

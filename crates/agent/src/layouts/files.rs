@@ -37,6 +37,9 @@ const ENDINGS: [&str; 20] = [
     "ubj",
 ];
 
+/// What LightGBM saves its models as, and others their notes.
+const LIGHTGBM: &str = "txt";
+
 pub(super) fn claim_directories(tree: &Tree, claimed: &mut Claimed) {
     let directories: Vec<_> =
         tree.directories().filter(|path| is_bundle(tree, path)).map(str::to_owned).collect();
@@ -50,7 +53,8 @@ pub(super) fn claim_directories(tree: &Tree, claimed: &mut Claimed) {
 pub(super) fn claim_files(tree: &Tree, claimed: &mut Claimed, is_only: bool) {
     for entry in tree.entries().filter(|entry| entry.is_file()) {
         let name = tree::name(&entry.path);
-        let is_known = is_only || ENDINGS.contains(&ending(name).as_str());
+        let ending = ending(name);
+        let is_known = is_only || ENDINGS.contains(&ending.as_str()) || ending == LIGHTGBM || is_flax(name);
         if is_known && is_numbered(name) && !name.starts_with('.') && !claimed.covers(&entry.path) {
             claimed.take(Candidate::file(Layout::Files, &entry.path));
         }
@@ -97,6 +101,13 @@ fn is_bundle(tree: &Tree, path: &str) -> bool {
         && !tree.files_below(path).iter().any(|entry| is_numbered(tree::name(&entry.path)))
 }
 
+/// What `flax.training.checkpoints` saved before it used Orbax: msgpack in a file without an ending, which gets its name by a
+/// rename.
+fn is_flax(name: &str) -> bool {
+    let digits = name.strip_prefix("checkpoint_").unwrap_or_default();
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 fn is_numbered(name: &str) -> bool {
     !numbers::of_name(name).is_empty() && !is_unfinished_name(name)
 }
@@ -109,6 +120,7 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
         let judged = content::judge(reader, path)?;
         match judged.wholeness {
             Wholeness::Whole => {}
+            Wholeness::Other if !is_directory && ending(path) == LIGHTGBM => return Ok(Verdict::Foreign),
             Wholeness::Likely | Wholeness::Other => proof = Proof::Quiet,
             // An empty file among others can be a mark of its program's.
             Wholeness::Cut(_) if is_directory && reader.size(path) == Some(0) => proof = Proof::Quiet,

@@ -11,7 +11,7 @@ use crate::store::{Kind, StoreError};
 use crate::tree::{self, Tree};
 
 use super::content::{self, numbers_of_json};
-use super::{Candidate, Claimed, Layout, Reader, Verdict};
+use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict};
 
 const STATE: &str = "trainer_state.json";
 const INCOMPLETE: &str = "checkpoint-is-incomplete.txt";
@@ -62,7 +62,9 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
     }
     for path in &candidate.files {
         let name = tree::name(path);
-        let is_checked = [".safetensors", ".bin", ".pt", ".pth"].iter().any(|ending| name.ends_with(ending));
+        let is_checked = [".safetensors", ".bin", ".pt", ".pth", ".pkl", ".json"]
+            .iter()
+            .any(|ending| name.ends_with(ending));
         if !is_checked {
             continue;
         }
@@ -70,7 +72,22 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
             return Ok(Verdict::Partial(format!("{name}: {why}")));
         }
     }
-    Ok(Verdict::proven(numbers.or(numbers::of_name(candidate.name()))))
+    let numbers = numbers.or(numbers::of_name(candidate.name()));
+    // What a program has registered with Accelerate is saved even later than the random states.
+    let is_accelerates = reader.size(&inside(STATE)).is_none();
+    Ok(if is_accelerates {
+        Verdict::Complete { numbers, proof: Proof::Quiet }
+    } else {
+        Verdict::proven(numbers)
+    })
+}
+
+/// The checkpoint that the Trainer wants to have in the end (`load_best_model_at_end`), as this one notes it.
+pub(super) fn named_as_best(reader: &Reader<'_>, path: &str) -> Option<String> {
+    let state = tree::join(path, STATE);
+    let (_, sketch) = json::read(reader.store, &state, reader.size(&state)?).ok()?;
+    let best = sketch?.get("best_model_checkpoint")?.text()?.to_owned();
+    Some(tree::join(tree::parent(path), tree::name(&best)))
 }
 
 /// What was written last says how far it is. Nothing if that is missing.

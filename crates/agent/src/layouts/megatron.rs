@@ -8,7 +8,7 @@ use crate::tree::{self, Tree};
 use super::dcp::{self, Shards};
 use super::{Candidate, Claimed, Layout, Pointer, Reader, Verdict, content};
 
-const TRACKER: &str = "latest_checkpointed_iteration.txt";
+pub(super) const TRACKER: &str = "latest_checkpointed_iteration.txt";
 
 pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     let found: Vec<_> =

@@ -1,7 +1,9 @@
-//! Orbax: `<step>/`, which gets its name by a rename when it is complete. In buckets, where nothing can be renamed, a file
-//! `commit_success.txt` is written last.
+//! Orbax: `<step>/`, which gets its name by a rename when it is complete. In buckets, where nothing can be renamed, and where a
+//! program asks for it, it has its name from the beginning, and a file `commit_success.txt` is written last. In both cases
+//! the time of the commit is noted in `_CHECKPOINT_METADATA`, which is there from the beginning.
 
-use crate::formats::{Wholeness, json};
+use crate::formats::json::{self, Sketch};
+use crate::formats::{Wholeness, u64_at};
 use crate::numbers;
 use crate::store::{Kind, StoreError};
 use crate::tree::{self, Tree};
@@ -10,10 +12,12 @@ use super::{Candidate, Claimed, Layout, Reader, Verdict};
 
 const METADATA: &str = "_CHECKPOINT_METADATA";
 const COMMITTED: &str = "commit_success.txt";
+const MANIFEST: &str = "manifest.ocdbt";
+const DATA: &str = "d";
 const UNFINISHED: &str = ".orbax-checkpoint-tmp";
 
 /// What is in a checkpoint of Orbax, or in one of its items.
-const MARKS: [&str; 6] = [METADATA, COMMITTED, "_METADATA", "_sharding", "manifest.ocdbt", "array_metadatas"];
+const MARKS: [&str; 6] = [METADATA, COMMITTED, "_METADATA", "_sharding", MANIFEST, "array_metadatas"];
 
 pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     let found: Vec<_> = tree.directories().filter(|path| is_orbax(tree, path)).map(str::to_owned).collect();
@@ -42,6 +46,9 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
     if candidate.path.contains(UNFINISHED) {
         return Ok(Verdict::Partial("it was not finished".to_owned()));
     }
+    if let Some(damage) = damage(candidate, reader)? {
+        return Ok(Verdict::Partial(damage));
+    }
     let numbers = numbers::of_name(candidate.name());
     if reader.size(&tree::join(&candidate.path, COMMITTED)).is_some() {
         return Ok(Verdict::proven(numbers));
@@ -54,9 +61,54 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
         // Versions of long ago did not write it, and what has its name here was renamed when it was complete.
         return Ok(Verdict::Unclear(format!("{METADATA} is missing")));
     };
-    Ok(match json::read(reader.store, &metadata, size)?.0 {
+    let (wholeness, sketch) = json::read(reader.store, &metadata, size)?;
+    let time = |key: &str| sketch.as_ref().and_then(|sketch| sketch.get(key)).and_then(Sketch::integer);
+    Ok(match wholeness {
+        Wholeness::Whole | Wholeness::Likely
+            if time("init_timestamp_nsecs").is_some() && time("commit_timestamp_nsecs").is_none() =>
+        {
+            Verdict::Partial(format!("{METADATA} has no time of its commit"))
+        }
         Wholeness::Whole | Wholeness::Likely => Verdict::proven(numbers),
         Wholeness::Cut(why) => Verdict::Partial(format!("{METADATA}: {why}")),
         Wholeness::Other => Verdict::Partial(format!("{METADATA} does not read")),
     })
+}
+
+/// What a machine that lost power has left of files that were committed, as far as it can be seen. The arrays are in files that
+/// tell nothing about themselves.
+fn damage(candidate: &Candidate, reader: &Reader<'_>) -> Result<Option<String>, StoreError> {
+    for path in &candidate.files {
+        let size = reader.size(path).unwrap_or_default();
+        let name = tree::name(path);
+        let wholeness = match name {
+            "_METADATA" | "_sharding" | METADATA => json::read(reader.store, path, size)?.0,
+            MANIFEST => manifest(reader, path, size)?,
+            _ if size == 0 && tree::name(tree::parent(path)) == DATA => {
+                Wholeness::Cut("it is empty".to_owned())
+            }
+            _ => Wholeness::Other,
+        };
+        if let Wholeness::Cut(why) = wholeness {
+            return Ok(Some(format!("{path}: {why}")));
+        }
+    }
+    // The arrays of an item are found by its manifest.
+    let is_data =
+        |entry: &&crate::store::Entry| entry.kind == Kind::Directory && tree::name(&entry.path) == DATA;
+    let below = format!("{}/", candidate.path);
+    let data = reader.tree.entries().filter(is_data).filter(|entry| entry.path.starts_with(&below));
+    let mut manifests = data.map(|entry| tree::join(tree::parent(&entry.path), MANIFEST));
+    Ok(manifests.find(|path| reader.size(path).is_none()).map(|path| format!("{path} is missing")))
+}
+
+/// OCDBT writes the length of its manifest into it, behind four bytes by which it is known.
+fn manifest(reader: &Reader<'_>, path: &str, size: u64) -> Result<Wholeness, StoreError> {
+    const KNOWN_BY: [u8; 4] = [0x0c, 0xdb, 0x3a, 0x2a];
+    let head = reader.store.read(path, 0..size.min(12))?;
+    if !head.starts_with(&KNOWN_BY[..head.len().min(4)]) {
+        return Ok(Wholeness::Other);
+    }
+    let is_whole = u64_at(&head, 4) == Some(size);
+    Ok(if is_whole { Wholeness::Whole } else { Wholeness::Cut("it is not as long as it says".to_owned()) })
 }

@@ -1,6 +1,7 @@
 //! `*.pt`, `*.pth`, `*.ckpt`, `*.bin`: what torch.save and Lightning write. Not atomic: a file can be cut off anywhere.
 
 use crate::formats::Wholeness;
+use crate::formats::pickle::{self, Atom};
 use crate::numbers;
 use crate::store::StoreError;
 use crate::tree::{self, Tree};
@@ -16,6 +17,19 @@ pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
             claimed.take(Candidate::file(Layout::Torch, &entry.path));
         }
     }
+}
+
+/// The file that Lightning has found to be the best, as this one notes it: programs load it in the end.
+pub(super) fn named_as_best(reader: &Reader<'_>, path: &str) -> Option<String> {
+    let pickled = content::pickle_of_torch(reader, path, reader.size(path)?).ok()??;
+    let (mut is_next, mut best) = (false, None);
+    pickle::walk(&pickled, |_, atom| {
+        if let (true, Atom::Text(text)) = (is_next, atom) {
+            best = Some(tree::join(tree::parent(path), tree::name(text)));
+        }
+        is_next = matches!(atom, Atom::Text(text) if text == "best_model_path");
+    })?;
+    best
 }
 
 pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
