@@ -1,7 +1,9 @@
 //! A real S3 server on loopback, which checks signatures, and which can be told to fail: always, in the middle of an upload, or
-//! for single objects.
+//! for single objects. It can speak Google's dialect instead ([`Vendor::Google`]).
 
 #![expect(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
+pub mod google;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,9 +26,17 @@ pub enum Parts {
     Held,
 }
 
+/// Whose storage it is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vendor {
+    Amazon,
+    Google,
+}
+
 #[derive(Debug)]
 pub struct Server {
     pub endpoint: String,
+    vendor: Vendor,
     parts: Arc<Mutex<Parts>>,
     /// No request is answered with anything but 503.
     is_down: Arc<AtomicBool>,
@@ -36,11 +46,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves directories below `root` as buckets.
+    /// Serves directories below `root` as buckets of S3.
     pub fn start(root: &Path) -> Self {
+        Self::of(Vendor::Amazon, root)
+    }
+
+    /// Serves directories below `root` as buckets.
+    pub fn of(vendor: Vendor, root: &Path) -> Self {
         let storage = s3s_fs::FileSystem::new(root).unwrap();
         let mut builder = S3ServiceBuilder::new(storage);
-        builder.set_auth(SimpleAuth::from_single("key", "secret"));
+        if vendor == Vendor::Amazon {
+            builder.set_auth(SimpleAuth::from_single("key", "secret"));
+        }
         let service = builder.build();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -51,9 +68,9 @@ impl Server {
         let shared = (parts.clone(), is_down.clone(), refused.clone());
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(serve(listener, service, shared, tell));
+            runtime.block_on(serve(listener, (vendor, service), shared, tell));
         });
-        Self { endpoint, parts, is_down, refused, held }
+        Self { endpoint, vendor, parts, is_down, refused, held }
     }
 
     pub fn parts_are(&self, parts: Parts) {
@@ -76,13 +93,16 @@ impl Server {
 
     /// The environment of a pod with these credentials.
     pub fn variables(&self, secret: &str) -> Vec<(String, String)> {
-        let all = [
-            ("AWS_ACCESS_KEY_ID", "key"),
-            ("AWS_SECRET_ACCESS_KEY", secret),
-            ("AWS_REGION", "us-east-1"),
-            ("AWS_ENDPOINT_URL", &self.endpoint),
-        ];
-        all.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec()
+        let all: &[(&str, &str)] = match self.vendor {
+            Vendor::Amazon => &[
+                ("AWS_ACCESS_KEY_ID", "key"),
+                ("AWS_SECRET_ACCESS_KEY", secret),
+                ("AWS_REGION", "us-east-1"),
+                ("AWS_ENDPOINT_URL", &self.endpoint),
+            ],
+            Vendor::Google => &[("GOOGLE_BEARER_TOKEN", secret), ("GOOGLE_BASE_URL", &self.endpoint)],
+        };
+        all.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 }
 
@@ -91,7 +111,7 @@ type Orders = (Arc<Mutex<Parts>>, Arc<AtomicBool>, Arc<Mutex<Option<String>>>);
 
 async fn serve(
     listener: std::net::TcpListener,
-    service: s3s::service::S3Service,
+    (vendor, service): (Vendor, s3s::service::S3Service),
     (parts, is_down, refused): Orders,
     tell: Sender<()>,
 ) {
@@ -101,22 +121,22 @@ async fn serve(
         let (socket, _) = listener.accept().await.unwrap();
         let (service, parts, tell) = (service.clone(), parts.clone(), tell.clone());
         let (is_down, refused) = (is_down.clone(), refused.clone());
-        let answer = service_fn(move |request: hyper::Request<Incoming>| {
+        let answer = service_fn(move |mut request: hyper::Request<Incoming>| {
             let (service, tell) = (service.clone(), tell.clone());
             let is_second_part = request.uri().query().is_some_and(|query| query.contains("partNumber=2"));
             let fate = if is_second_part { *parts.lock().unwrap() } else { Parts::Served };
             let is_down = is_down.load(Ordering::SeqCst);
             let is_refused =
                 refused.lock().unwrap().as_ref().is_some_and(|end| request.uri().path().ends_with(end));
+            let google = if vendor == Vendor::Google { google::translate(&mut request) } else { None };
             async move {
                 if is_refused {
-                    let mut answer = hyper::Response::new(s3s::Body::empty());
-                    *answer.status_mut() = hyper::StatusCode::FORBIDDEN;
-                    return Ok(answer);
+                    return Ok(answered(hyper::StatusCode::FORBIDDEN, ""));
                 }
                 if is_down {
-                    let mut answer = hyper::Response::new(s3s::Body::empty());
-                    *answer.status_mut() = hyper::StatusCode::SERVICE_UNAVAILABLE;
+                    return Ok(answered(hyper::StatusCode::SERVICE_UNAVAILABLE, ""));
+                }
+                if let Some(answer) = google {
                     return Ok(answer);
                 }
                 match fate {
@@ -135,4 +155,10 @@ async fn serve(
             hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), answer),
         );
     }
+}
+
+fn answered(status: hyper::StatusCode, body: &str) -> hyper::Response<s3s::Body> {
+    let mut answer = hyper::Response::new(s3s::Body::from(body.to_owned()));
+    *answer.status_mut() = status;
+    answer
 }
