@@ -4,105 +4,20 @@
 
 mod support {
     pub(crate) mod files;
+    pub(crate) mod world;
 }
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use jiff::Timestamp;
-use support::files::{self, Files, file};
-use tempfile::TempDir;
-use trainyard_agent::scan::Moment;
+use support::files::{self, file};
+use support::world::{PLACE, World, at, options, told, variables_of_this_process};
 use trainyard_agent::store::{Bucket, Directory, Store};
 use trainyard_agent::{Agent, Layout, Options, Resume, Start, mirror};
 use trainyard_api::checkpoint::AgentReport;
-use trainyard_testbucket::Server;
-
-const PLACE: &str = "s3://bucket/ml/bert";
-
-struct World {
-    disk: TempDir,
-    server: Server,
-}
-
-impl World {
-    fn new() -> Self {
-        let disk = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(disk.path().join("buckets/bucket")).unwrap();
-        let server = Server::start(&disk.path().join("buckets"));
-        Self { disk, server }
-    }
-
-    /// The directory of a pod.
-    fn pod(&self, name: &str) -> PathBuf {
-        let path = self.disk.path().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        path
-    }
-
-    fn save(&self, pod: &str, files: &Files) {
-        files::write(&self.pod(pod), files);
-    }
-
-    fn has(&self, pod: &str, path: &str) -> bool {
-        self.pod(pod).join(path).exists()
-    }
-
-    fn ready_file(&self) -> PathBuf {
-        self.disk.path().join("ready")
-    }
-
-    fn agent(&self, pod: &str, options: Options) -> Agent {
-        self.agent_with(pod, PLACE, "secret", options)
-    }
-
-    fn agent_with(&self, pod: &str, url: &str, secret: &str, options: Options) -> Agent {
-        let store = Box::new(Directory::new(self.pod(pod).to_str().unwrap()));
-        Agent::new(store, options).with_copy_in(url, self.server.variables(secret), true)
-    }
-
-    fn bucket(&self) -> Bucket {
-        Bucket::open(PLACE, self.server.variables("secret")).unwrap()
-    }
-
-    /// What is whole in the bucket, newest first.
-    fn kept(&self) -> Vec<String> {
-        mirror::markers(&self.bucket()).unwrap().into_iter().map(|marker| marker.path).collect()
-    }
-
-    /// Has these saved by an earlier attempt.
-    fn with_saved(self, names: &[&str]) -> Self {
-        let mut agent = self.agent("before", options());
-        agent.begin(at(0));
-        for name in names {
-            self.save("before", &vec![file(*name, files::torch(&[]))]);
-            agent.finish(at(10));
-        }
-        self
-    }
-}
-
-fn options() -> Options {
-    Options {
-        layouts: Layout::ALL.to_vec(),
-        keep_last: 0,
-        resumed_from: None,
-        resume: Resume::Auto,
-        ready_file: None,
-        attempt: None,
-    }
-}
-
-fn told(name: &str) -> Options {
-    Options { resumed_from: Some(format!("{PLACE}/{name}")), ..options() }
-}
-
-fn at(seconds: u64) -> Moment {
-    Moment { wall: Timestamp::now(), elapsed: Duration::from_secs(seconds) }
-}
 
 fn path(report: &AgentReport) -> Option<&str> {
     report.checkpoint.as_ref().map(|checkpoint| checkpoint.path.as_str())
@@ -491,10 +406,9 @@ fn the_other_workers_fetch_the_one_that_they_are_told_and_wait_for_it() {
 #[test]
 fn agent_process() {
     let Ok(directory) = std::env::var("AGENT_PROCESS_DIRECTORY") else { return };
-    let variables = std::env::vars().filter(|(key, _)| key.starts_with("AWS_")).collect();
     let options = Options { attempt: Some("uid/1".to_owned()), ..options() };
     let agent = Agent::new(Box::new(Directory::new(&directory)), options);
-    let agent = agent.with_copy_in(PLACE, variables, true);
+    let agent = agent.with_copy_in(PLACE, variables_of_this_process(), true);
     // So long that only the first looks and the last happen, and those that something has asked for.
     trainyard_agent::run::run(agent, Duration::from_hours(1), &mut std::io::stdout()).unwrap();
 }
