@@ -138,6 +138,11 @@ pub enum StoreError {
         "there are no credentials for {0}: give the pod some, by a secret in its environment or by its service account"
     )]
     NoCredentials(String),
+    #[error(
+        "the credentials for {place} cannot be used: check GOOGLE_APPLICATION_CREDENTIALS, and what its file is mounted from; it \
+         has to be the key of a service account, or what gcloud has noted of a person ({reason})"
+    )]
+    BadCredentials { place: String, reason: String },
     #[error("{place} cannot be reached: check the endpoint, the region and the network policy ({reason})")]
     Unreachable { place: String, reason: String },
     #[error("{place}: {reason}")]
@@ -147,7 +152,10 @@ pub enum StoreError {
 impl StoreError {
     /// Does it take a person to mend it? Others may pass.
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::NoCredentials(_) | Self::Denied(_))
+        matches!(
+            self,
+            Self::Refused(_) | Self::NoCredentials(_) | Self::BadCredentials { .. } | Self::Denied(_)
+        )
     }
 
     /// What the system says about a path, in our words.

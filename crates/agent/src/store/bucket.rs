@@ -86,7 +86,12 @@ impl Bucket {
                 }
                 let builder =
                     builder.with_bucket_name(name).with_http_connector(Connector).with_retry(retries());
-                Arc::new(builder.build().map_err(|error| wrong(error.to_string()))?)
+                // A bucket without a name has been told already: what is left to fail is the reading of the credentials.
+                let unusable = |error: object_store::Error| {
+                    let reason = without_store(&error.to_string());
+                    StoreError::BadCredentials { place: place.to_owned(), reason }
+                };
+                Arc::new(builder.build().map_err(unusable)?)
             }
             other => {
                 return Err(wrong(format!(
@@ -136,7 +141,7 @@ impl Bucket {
         if says(&["NoSuchBucket", "bucket does not exist", "InvalidBucketName"]) {
             return StoreError::NoBucket(self.name.clone());
         }
-        if says(&["169.254.169.254", "metadata.google.internal", "NoCredentials"]) {
+        if says(&["169.254.169.254", "/computeMetadata/", "metadata.google.internal", "NoCredentials"]) {
             return StoreError::NoCredentials(self.place.clone());
         }
         let refusals = [
@@ -285,6 +290,12 @@ fn causes(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// What happened, without the library's name for where.
+fn without_store(text: &str) -> String {
+    let of_a_store = text.strip_prefix("Generic ").and_then(|text| text.split_once(" error: "));
+    of_a_store.map_or(text, |(_, what)| what).to_owned()
 }
 
 /// What happened, without how the library went about it: how long that took differs every time, and nobody can act on it.
