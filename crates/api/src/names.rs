@@ -3,8 +3,6 @@
 //! They are part of the contract with users (selectors, DNS names, scripts) and of the planner's
 //! correctness (a pod's name is its rank), so they stand in one place.
 
-use std::fmt::Write as _;
-
 pub const GROUP: &str = "ml.example.com";
 pub const KIND: &str = "TrainingJob";
 pub const PLURAL: &str = "trainingjobs";
@@ -57,9 +55,15 @@ pub fn pod(job: &str, role: &str, index: u32) -> String {
     for part in [job, "-", role, "-"] {
         name.push_str(part);
     }
-    // Writing to a string cannot fail.
-    let _written = write!(name, "{index}");
+    push_number(&mut name, index);
     name
+}
+
+fn push_number(text: &mut String, number: u32) {
+    if number > 9 {
+        push_number(text, number / 10);
+    }
+    text.extend(char::from_digit(number % 10, 10));
 }
 
 /// Where a job keeps its checkpoints in a bucket. Two jobs never share a place, and a job that is created again finds its own.
@@ -102,6 +106,9 @@ mod tests {
     fn the_longest_names_fit_a_dns_label() {
         let job = "j".repeat(JOB_NAME_MAX);
         assert_eq!(pod(&job, WORKERS, 1023).len(), DNS_LABEL_MAX);
+        assert_eq!(pod("bert", WORKERS, 0), "bert-workers-0");
+        assert_eq!(pod("bert", WORKERS, 1023), "bert-workers-1023");
+        assert_eq!(pod("bert", WORKERS, u32::MAX), "bert-workers-4294967295");
         let role = "r".repeat(role_name_max("bert"));
         assert_eq!(pod("bert", &role, 1023).len(), DNS_LABEL_MAX);
     }

@@ -43,6 +43,32 @@ impl FieldPath {
     }
 }
 
+/// The same while it is being walked: a place that nobody complains about costs nothing.
+#[derive(Clone, Copy)]
+pub(crate) enum At<'a> {
+    Key(&'a str),
+    KeyOf(&'a At<'a>, &'a str),
+    IndexOf(&'a At<'a>, usize),
+}
+
+impl<'a> At<'a> {
+    pub(crate) fn key(&'a self, key: &'a str) -> At<'a> {
+        At::KeyOf(self, key)
+    }
+
+    pub(crate) fn index(&'a self, index: usize) -> At<'a> {
+        At::IndexOf(self, index)
+    }
+
+    pub(crate) fn path(self) -> FieldPath {
+        match self {
+            At::Key(key) => FieldPath::of(&[key]),
+            At::KeyOf(at, key) => at.path().key(key),
+            At::IndexOf(at, index) => at.path().index(index),
+        }
+    }
+}
+
 impl fmt::Display for FieldPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {

@@ -10,7 +10,7 @@ use regex_lite::Regex;
 
 use crate::names::{JOB_NAME_MAX, REPLICAS_MAX, is_dns_label, role_name_max};
 use crate::policy::{RestartPolicy, RestartScope};
-use crate::problem::{FieldPath, Problem};
+use crate::problem::{At, Problem};
 use crate::quantity::{Quantity, Resources};
 use crate::rules;
 use crate::spec::{
@@ -57,9 +57,9 @@ pub fn validate(job: &TrainingJob, gpu_resource: &str) -> Vec<Problem> {
     let name = job.metadata.name.as_deref().unwrap_or_default();
     // A name is missing only in a file that uses generateName.
     if !name.is_empty() && (name.len() > JOB_NAME_MAX || !is_dns_label(name)) {
-        problems.error(FieldPath::of(&["metadata", "name"]), rules::name_message());
+        problems.error(At::Key("metadata").key("name"), rules::name_message());
     }
-    let spec = FieldPath::of(&["spec"]);
+    let spec = At::Key("spec");
     program(&job.spec, &spec, &mut problems);
     two_names(&job.spec, &spec, &mut problems);
     numbers(&job.spec, &spec, &mut problems);
@@ -80,10 +80,11 @@ pub fn validate(job: &TrainingJob, gpu_resource: &str) -> Vec<Problem> {
             gpus: job.spec.gpus_per_worker(),
             gpus_field: job.spec.gpu_count_field(),
         };
-        problems.0.extend(template_problems(template, &training, &spec.key("template")));
+        problems.0.extend(template_problems(template, &training, &spec.key("template").path()));
     }
     for (index, role) in job.spec.roles().iter().enumerate() {
-        let path = spec.key("roles").index(index);
+        let roles = spec.key("roles");
+        let path = roles.index(index);
         one_role(name, role, gpu_resource, &path, &mut problems);
         if job.spec.roles()[..index].iter().any(|earlier| earlier.name == role.name) {
             problems.error(path.key("name"), format!("there are two roles called {}: rename one", role.name));
@@ -96,32 +97,27 @@ pub fn validate(job: &TrainingJob, gpu_resource: &str) -> Vec<Problem> {
 struct Problems(Vec<Problem>);
 
 impl Problems {
-    fn error(&mut self, path: FieldPath, message: impl Into<String>) {
-        self.0.push(Problem::error(path, message));
+    fn error(&mut self, at: At<'_>, message: impl Into<String>) {
+        self.0.push(Problem::error(at.path(), message));
     }
 
-    fn warning(&mut self, path: FieldPath, message: impl Into<String>) {
-        self.0.push(Problem::warning(path, message));
+    fn warning(&mut self, at: At<'_>, message: impl Into<String>) {
+        self.0.push(Problem::warning(at.path(), message));
     }
 
-    fn range(
-        &mut self,
-        path: impl FnOnce() -> FieldPath,
-        value: Option<impl Into<i64>>,
-        range: std::ops::RangeInclusive<i64>,
-    ) {
+    fn range(&mut self, at: At<'_>, value: Option<impl Into<i64>>, range: std::ops::RangeInclusive<i64>) {
         if let Some(value) = value.map(Into::into)
             && !range.contains(&value)
         {
-            self.error(path(), format!("{value} is out of bounds: {} to {}", range.start(), range.end()));
+            self.error(at, format!("{value} is out of bounds: {} to {}", range.start(), range.end()));
         }
     }
 }
 
-fn program(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
+fn program(spec: &TrainingJobSpec, path: &At<'_>, problems: &mut Problems) {
     let empty = |text: &Option<String>| text.as_ref().is_some_and(String::is_empty);
     if spec.image.is_none() && !(spec.model.is_some() && spec.dataset.is_some()) {
-        problems.error(path.clone(), rules::PROGRAM);
+        problems.error(*path, rules::PROGRAM);
     }
     for (field, value) in [("image", &spec.image), ("model", &spec.model), ("dataset", &spec.dataset)] {
         if empty(value) {
@@ -147,7 +143,7 @@ fn program(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
     }
 }
 
-fn two_names(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
+fn two_names(spec: &TrainingJobSpec, path: &At<'_>, problems: &mut Problems) {
     let checkpoint = spec.checkpoint.as_ref();
     let pairs = [
         ("numWorkers", spec.num_workers.is_some(), "workers", spec.workers.is_some()),
@@ -172,43 +168,43 @@ fn two_names(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) 
     }
 }
 
-fn numbers(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
+fn numbers(spec: &TrainingJobSpec, path: &At<'_>, problems: &mut Problems) {
     const SECONDS: i64 = 315_360_000;
     let replicas = 0..=i64::from(REPLICAS_MAX);
-    problems.range(|| path.key("numWorkers"), spec.num_workers, replicas.clone());
-    problems.range(|| path.key("workers"), spec.workers, replicas);
-    problems.range(|| path.key("gpusPerWorker"), spec.gpus_per_worker, 0..=8);
-    problems.range(|| path.key("gpuPerWorker"), spec.gpu_per_worker, 0..=8);
-    problems.range(|| path.key("procsPerWorker"), spec.procs_per_worker, 1..=1024);
-    problems.range(|| path.key("checkpointInterval"), spec.checkpoint_interval, 1..=1_000_000);
+    problems.range(path.key("numWorkers"), spec.num_workers, replicas.clone());
+    problems.range(path.key("workers"), spec.workers, replicas);
+    problems.range(path.key("gpusPerWorker"), spec.gpus_per_worker, 0..=8);
+    problems.range(path.key("gpuPerWorker"), spec.gpu_per_worker, 0..=8);
+    problems.range(path.key("procsPerWorker"), spec.procs_per_worker, 1..=1024);
+    problems.range(path.key("checkpointInterval"), spec.checkpoint_interval, 1..=1_000_000);
     problems.range(
-        || path.key("checkpoint").key("frequency"),
+        path.key("checkpoint").key("frequency"),
         spec.checkpoint.as_ref().and_then(|checkpoint| checkpoint.frequency),
         1..=1_000_000,
     );
-    problems.range(|| path.key("backoffLimit"), spec.backoff_limit, 0..=100);
-    problems.range(|| path.key("activeDeadlineSeconds"), spec.active_deadline_seconds, 1..=SECONDS);
-    problems.range(|| path.key("startupTimeoutSeconds"), spec.startup_timeout_seconds, 1..=SECONDS);
-    problems.range(|| path.key("stallTimeoutSeconds"), spec.stall_timeout_seconds, 1..=SECONDS);
-    problems.range(|| path.key("ttlSecondsAfterFinished"), spec.ttl_seconds_after_finished, 0..=SECONDS);
+    problems.range(path.key("backoffLimit"), spec.backoff_limit, 0..=100);
+    problems.range(path.key("activeDeadlineSeconds"), spec.active_deadline_seconds, 1..=SECONDS);
+    problems.range(path.key("startupTimeoutSeconds"), spec.startup_timeout_seconds, 1..=SECONDS);
+    problems.range(path.key("stallTimeoutSeconds"), spec.stall_timeout_seconds, 1..=SECONDS);
+    problems.range(path.key("ttlSecondsAfterFinished"), spec.ttl_seconds_after_finished, 0..=SECONDS);
     problems.range(
-        || path.key("checkpoint").key("keepLast"),
+        path.key("checkpoint").key("keepLast"),
         spec.checkpoint.as_ref().and_then(|checkpoint| checkpoint.keep_last),
         0..=1000,
     );
     problems.range(
-        || path.key("progress").key("totalEpochs"),
+        path.key("progress").key("totalEpochs"),
         spec.progress.as_ref().and_then(|progress| progress.total_epochs),
         1..=1_000_000_000,
     );
     problems.range(
-        || path.key("networking").key("masterPort"),
+        path.key("networking").key("masterPort"),
         spec.networking.as_ref().and_then(|networking| networking.master_port),
         1..=65535,
     );
 }
 
-fn storage(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
+fn storage(spec: &TrainingJobSpec, path: &At<'_>, problems: &mut Problems) {
     if spec.data_mount_path.is_some() && spec.data_volume.is_none() {
         problems.error(path.key("dataMountPath"), rules::DATA_MOUNT);
     }
@@ -271,7 +267,7 @@ fn storage(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
         if storage.claim_name.is_some()
             && (storage.size.is_some() || storage.storage_class.is_some() || storage.access_mode.is_some())
         {
-            problems.error(path.clone(), rules::OTHERS_CLAIM);
+            problems.error(path, rules::OTHERS_CLAIM);
         }
         if storage.path.as_deref().is_some_and(|path| path.contains("..")) {
             problems.error(path.key("path"), rules::DOTS);
@@ -300,7 +296,7 @@ fn matches(form: &Form, text: &str) -> bool {
     form.as_ref().is_some_and(|form| form.is_match(text))
 }
 
-fn bucket(storage: &CheckpointStorage, path: &FieldPath, problems: &mut Problems) {
+fn bucket(storage: &CheckpointStorage, path: &At<'_>, problems: &mut Problems) {
     let kind = storage.kind.unwrap_or_default();
     let (message, form) = match kind {
         StorageType::Pvc if storage.path.as_deref().is_some_and(|path| path.contains("://")) => {
@@ -318,7 +314,7 @@ fn bucket(storage: &CheckpointStorage, path: &FieldPath, problems: &mut Problems
         || storage.claim_name.is_some()
         || storage.access_mode.is_some()
     {
-        problems.error(path.clone(), rules::NO_CLAIM);
+        problems.error(*path, rules::NO_CLAIM);
     }
 }
 
@@ -326,14 +322,15 @@ fn resources(
     resources: Option<&Resources>,
     (gpus_field, gpus): (&str, i32),
     gpu_resource: &str,
-    path: &FieldPath,
+    path: &At<'_>,
     problems: &mut Problems,
 ) {
     let Some(resources) = resources else { return };
     let lists = [("requests", &resources.requests), ("limits", &resources.limits)];
     for (list, amounts) in lists {
         for (name, amount) in amounts.iter().flatten() {
-            let path = path.key(list).key(name);
+            let list = path.key(list);
+            let path = list.key(name);
             let Some(millis) = amount.millis().filter(|millis| *millis >= 0) else {
                 problems.error(path, not_a_quantity(amount));
                 continue;
@@ -372,15 +369,16 @@ fn not_a_quantity(amount: &Quantity) -> String {
     format!("\"{}\" is not an amount: write it as 2, 500m, 16Gi", amount.text())
 }
 
-fn policies(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
-    let policy = path.key("failurePolicy").key("rules");
+fn policies(spec: &TrainingJobSpec, path: &At<'_>, problems: &mut Problems) {
+    let policy = path.key("failurePolicy");
+    let rules = policy.key("rules");
     for (index, rule) in spec.failure_rules().iter().enumerate() {
-        let path = policy.index(index);
+        let path = rules.index(index);
         if rule.exit_codes.is_none() && rule.reasons.is_none() && rule.log_pattern.is_none() {
-            problems.error(path.clone(), rules::EMPTY_RULE);
+            problems.error(path, rules::EMPTY_RULE);
         }
         for (at, code) in rule.exit_codes.iter().flatten().enumerate() {
-            problems.range(|| path.key("exitCodes").index(at), Some(*code), 1..=255);
+            problems.range(path.key("exitCodes").index(at), Some(*code), 1..=255);
         }
         for (at, reason) in rule.reasons.iter().flatten().enumerate() {
             let mut known = REASONS.into_iter();
@@ -418,7 +416,7 @@ fn policies(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
     }
 }
 
-fn hyperparameters(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Problems) {
+fn hyperparameters(spec: &TrainingJobSpec, path: &At<'_>, problems: &mut Problems) {
     let mut variables: BTreeMap<String, &str> = BTreeMap::new();
     for (name, value) in spec.hyperparameters.iter().flatten() {
         let variable = upper_snake(name);
@@ -440,15 +438,14 @@ fn hyperparameters(spec: &TrainingJobSpec, path: &FieldPath, problems: &mut Prob
     }
 }
 
-fn environment(env: &[k8s_openapi::api::core::v1::EnvVar], path: &FieldPath, problems: &mut Problems) {
+fn environment(env: &[k8s_openapi::api::core::v1::EnvVar], path: &At<'_>, problems: &mut Problems) {
     for (index, variable) in env.iter().enumerate() {
         let path = path.index(index);
         if variable.name.is_empty() || variable.name.contains('=') {
             problems.error(path.key("name"), "must not be empty or contain '='");
         }
         if variable.value.is_some() && variable.value_from.is_some() {
-            problems
-                .error(path.clone(), format!("{} has value and valueFrom: keep one of them", variable.name));
+            problems.error(path, format!("{} has value and valueFrom: keep one of them", variable.name));
         }
         if OURS.contains(&variable.name.as_str()) {
             problems.warning(
@@ -462,7 +459,7 @@ fn environment(env: &[k8s_openapi::api::core::v1::EnvVar], path: &FieldPath, pro
     }
 }
 
-fn one_role(job: &str, role: &Role, gpu_resource: &str, path: &FieldPath, problems: &mut Problems) {
+fn one_role(job: &str, role: &Role, gpu_resource: &str, path: &At<'_>, problems: &mut Problems) {
     if role.name == crate::names::WORKERS {
         problems.error(path.key("name"), rules::RESERVED_ROLE);
     } else if !is_dns_label(&role.name) {
@@ -477,8 +474,8 @@ fn one_role(job: &str, role: &Role, gpu_resource: &str, path: &FieldPath, proble
     if role.name.len() > role_name_max(job) {
         problems.error(path.key("name"), rules::role_name_message());
     }
-    problems.range(|| path.key("replicas"), role.replicas, 1..=i64::from(REPLICAS_MAX));
-    problems.range(|| path.key("gpusPerReplica"), role.gpus_per_replica, 0..=8);
+    problems.range(path.key("replicas"), role.replicas, 1..=i64::from(REPLICAS_MAX));
+    problems.range(path.key("gpusPerReplica"), role.gpus_per_replica, 0..=8);
     if role.command.as_ref().is_some_and(Vec::is_empty) {
         problems.error(path.key("command"), "must have at least one word");
     }
@@ -493,6 +490,6 @@ fn one_role(job: &str, role: &Role, gpu_resource: &str, path: &FieldPath, proble
     if let Some(template) = &role.template {
         let gpus = role.gpus_per_replica.unwrap_or(0);
         let training = Training { gpu_resource, gpus, gpus_field: "gpusPerReplica" };
-        problems.0.extend(template_problems(template, &training, &path.key("template")));
+        problems.0.extend(template_problems(template, &training, &path.key("template").path()));
     }
 }

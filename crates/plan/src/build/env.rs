@@ -57,8 +57,8 @@ pub(super) fn all(order: &Order<'_>, member: &Member<'_, '_>) -> Vec<EnvVar> {
     let Order { job, world, attempt, .. } = *order;
     let spec = &job.spec;
     let place = Place::of(job, world, member);
-    let fixed = fixed(&place, attempt);
-    let mut env = fixed.clone();
+    let mut env = fixed(&place, attempt);
+    let ours = env.len();
     env.extend([
         from_field("POD_IP", "status.podIP"),
         from_field("POD_NAMESPACE", "metadata.namespace"),
@@ -93,11 +93,10 @@ pub(super) fn all(order: &Order<'_>, member: &Member<'_, '_>) -> Vec<EnvVar> {
     let own = spec.env.iter().flatten();
     let of_role = member.role.spec.iter().flat_map(|role| role.env.iter().flatten());
     for variable in own.chain(of_role) {
-        set(&mut env, variable.clone());
-    }
-    // The user's variables win, except over ranks and addresses.
-    for variable in fixed {
-        set(&mut env, variable);
+        // The user's variables win, except over ranks and addresses.
+        if !env[..ours].iter().any(|fixed| fixed.name == variable.name) {
+            set(&mut env, variable.clone());
+        }
     }
     env
 }

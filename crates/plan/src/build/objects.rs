@@ -1,5 +1,6 @@
 //! The service, the config map and the checkpoint claim of a job.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
@@ -10,6 +11,7 @@ use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec}
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Serialize;
 use serde_json::{Value, json};
 use trainyard_api::{CheckpointStatus, ClaimAccessMode, TrainingJob, hash, names};
 
@@ -20,9 +22,12 @@ use crate::world::World;
 pub(super) const KEEP_LAST: &str = "keep_last";
 
 /// Labels that select all pods of a job.
-fn all_pods(job: &str) -> BTreeMap<String, String> {
-    let labels = [(names::APP_LABEL, names::APP), (names::JOB_LABEL, job)];
-    labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+fn all_pods(job: &str) -> BTreeMap<&str, &str> {
+    BTreeMap::from([(names::APP_LABEL, names::APP), (names::JOB_LABEL, job)])
+}
+
+fn owned(map: BTreeMap<&str, impl ToString>) -> BTreeMap<String, String> {
+    map.into_iter().map(|(key, value)| (key.to_owned(), value.to_string())).collect()
 }
 
 /// The headless service that gives every pod of the job its DNS name, also before it is ready.
@@ -33,7 +38,7 @@ pub(crate) fn service(job: &TrainingJob) -> Service {
         spec: Some(ServiceSpec {
             cluster_ip: Some("None".to_owned()),
             publish_not_ready_addresses: Some(true),
-            selector: Some(all_pods(name)),
+            selector: Some(owned(all_pods(name))),
             ports: Some(vec![ServicePort {
                 name: Some("master".to_owned()),
                 port: master_port(job),
@@ -48,7 +53,11 @@ pub(crate) fn service(job: &TrainingJob) -> Service {
 }
 
 /// Hash of what we set in a service: selector, ports, and that it publishes addresses early.
-pub fn service_fingerprint(selector: &BTreeMap<String, String>, ports: &[i32], publishes_early: bool) -> u64 {
+pub fn service_fingerprint<T: Serialize>(
+    selector: &BTreeMap<T, T>,
+    ports: &[i32],
+    publishes_early: bool,
+) -> u64 {
     hash::of_json(&(selector, ports, publishes_early))
 }
 
@@ -71,30 +80,31 @@ pub(crate) fn config_map(job: &TrainingJob) -> ConfigMap {
     let name = job.metadata.name.as_deref().unwrap_or_default();
     ConfigMap {
         metadata: metadata(job, names::config_map(name), "config"),
-        data: Some(config_files(job)),
+        data: Some(owned(config_files(job))),
         ..Default::default()
     }
 }
 
-fn config_files(job: &TrainingJob) -> BTreeMap<String, String> {
+fn config_files(job: &TrainingJob) -> BTreeMap<&'static str, Cow<'_, str>> {
     let spec = &job.spec;
-    let hyperparameters = spec.hyperparameters.clone().unwrap_or_default();
+    let hyperparameters = spec.hyperparameters.as_ref();
+    let hyperparameters = hyperparameters.map_or_else(|| "{}".to_owned(), |all| json!(all).to_string());
     let mut data = BTreeMap::from([
-        ("framework".to_owned(), spec.framework().as_str().to_owned()),
-        ("backend".to_owned(), spec.backend().as_str().to_owned()),
-        ("master_port".to_owned(), master_port(job).to_string()),
-        ("hyperparameters.json".to_owned(), json!(hyperparameters).to_string()),
+        ("framework", spec.framework().as_str().into()),
+        ("backend", spec.backend().as_str().into()),
+        ("master_port", master_port(job).to_string().into()),
+        ("hyperparameters.json", hyperparameters.into()),
     ]);
-    data.extend(spec.model.clone().map(|model| ("model".to_owned(), model)));
-    data.extend(spec.dataset.clone().map(|dataset| ("dataset".to_owned(), dataset)));
+    data.extend(spec.model.as_deref().map(|model| ("model", model.into())));
+    data.extend(spec.dataset.as_deref().map(|dataset| ("dataset", dataset.into())));
     if spec.checkpoints_on() {
-        data.insert(KEEP_LAST.to_owned(), spec.keep_last().to_string());
+        data.insert(KEEP_LAST, spec.keep_last().to_string().into());
     }
     data
 }
 
 /// Hash of a config map's data.
-pub fn config_map_fingerprint(data: &BTreeMap<String, String>) -> u64 {
+pub fn config_map_fingerprint<K: Serialize, V: Serialize>(data: &BTreeMap<K, V>) -> u64 {
     hash::of_json(data)
 }
 
@@ -116,7 +126,7 @@ pub(crate) fn budget(job: &TrainingJob, min_available: i32, holds: bool) -> PodD
         metadata: metadata(job, names::budget(name), "budget"),
         spec: Some(PodDisruptionBudgetSpec {
             min_available: Some(IntOrString::Int(min_available)),
-            selector: Some(LabelSelector { match_labels: Some(all_pods(name)), ..Default::default() }),
+            selector: Some(LabelSelector { match_labels: Some(owned(all_pods(name))), ..Default::default() }),
             unhealthy_pod_eviction_policy: Some(unready.to_owned()),
             ..Default::default()
         }),

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{
     Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use trainyard_api::{CheckpointStatus, TrainingJob, names};
 
@@ -42,18 +43,37 @@ pub(crate) struct Order<'o> {
 impl Order<'_> {
     /// Builds the pod of a member.
     pub(crate) fn pod(&self, member: &Member<'_, '_>) -> Pod {
-        let mut pod = Pod {
-            metadata: metadata(self.job, member.pod_name(self.world.job), member.role.component()),
-            spec: Some(self.spec(member)),
-            status: None,
-        };
-        let of_job = self.job.spec.template.iter();
-        let overlays = of_job.chain(member.role.spec.iter().flat_map(|role| role.template.iter()));
-        for overlay in overlays {
+        let mut pod = Pod { metadata: self.metadata(member), spec: Some(self.spec(member)), status: None };
+        let of_job = self.job.spec.template.as_ref();
+        let of_role = member.role.spec.and_then(|role| role.template.as_ref());
+        for overlay in of_job.into_iter().chain(of_role) {
             pod = overlaid(pod, overlay);
         }
-        self.enforce(&mut pod, member);
+        if of_job.or(of_role).is_some() {
+            self.enforce(&mut pod, member);
+        }
+        if self.job.spec.checkpoint_bucket().is_some()
+            && let Some(spec) = &mut pod.spec
+        {
+            agent::share_credentials(spec);
+        }
         pod
+    }
+
+    fn metadata(&self, member: &Member<'_, '_>) -> ObjectMeta {
+        let mut ours = metadata(self.job, member.pod_name(self.world.job), member.role.component());
+        let labels = ours.labels.get_or_insert_default();
+        labels.insert(names::ROLE_LABEL.to_owned(), member.role.name.to_owned());
+        labels.insert(names::ATTEMPT_LABEL.to_owned(), self.attempt.to_string());
+        if member.role.is_workers() {
+            labels.insert(names::WORKER_LABEL.to_owned(), member.index.to_string());
+        }
+        ours.annotations = Some(BTreeMap::from([
+            ("kubectl.kubernetes.io/default-container".to_owned(), names::CONTAINER.to_owned()),
+            (names::INPUTS_ANNOTATION.to_owned(), self.inputs.to_owned()),
+            (names::SHAPE_ANNOTATION.to_owned(), self.world.shape()),
+        ]));
+        ours
     }
 
     fn spec(&self, member: &Member<'_, '_>) -> PodSpec {
@@ -68,6 +88,9 @@ impl Order<'_> {
             volumes: Some(volumes(job, self.has_agent(member))),
             affinity: self.affinity(),
             automount_service_account_token: Some(false),
+            restart_policy: Some("Never".to_owned()),
+            hostname: Some(member.pod_name(self.world.job)),
+            subdomain: Some(names::service(self.world.job)),
             enable_service_links: Some(false),
             host_network: host_network.then_some(true),
             dns_policy: host_network.then(|| "ClusterFirstWithHostNet".to_owned()),
@@ -138,41 +161,27 @@ impl Order<'_> {
         })
     }
 
-    /// What no template may change: identity, labels that selectors rest on, ranks and addresses.
+    /// Puts back what no template may change: identity, labels that selectors rest on, ranks and addresses.
     fn enforce(&self, pod: &mut Pod, member: &Member<'_, '_>) {
-        let Self { job, world, attempt, inputs, .. } = self;
-        let ours = metadata(job, member.pod_name(world.job), member.role.component());
+        let ours = self.metadata(member);
         let name = ours.name.clone();
-        pod.metadata.name.clone_from(&ours.name);
+        pod.metadata.name = ours.name;
         pod.metadata.namespace = ours.namespace;
         pod.metadata.owner_references = ours.owner_references;
-        let labels = pod.metadata.labels.get_or_insert_default();
-        labels.extend(ours.labels.unwrap_or_default());
-        labels.insert(names::ROLE_LABEL.to_owned(), member.role.name.to_owned());
-        labels.insert(names::ATTEMPT_LABEL.to_owned(), attempt.to_string());
-        if member.role.is_workers() {
-            labels.insert(names::WORKER_LABEL.to_owned(), member.index.to_string());
-        }
-        pod.metadata.annotations.get_or_insert_default().extend(BTreeMap::from([
-            ("kubectl.kubernetes.io/default-container".to_owned(), names::CONTAINER.to_owned()),
-            (names::INPUTS_ANNOTATION.to_owned(), (*inputs).to_owned()),
-            (names::SHAPE_ANNOTATION.to_owned(), world.shape()),
-        ]));
+        pod.metadata.labels.get_or_insert_default().extend(ours.labels.unwrap_or_default());
+        pod.metadata.annotations.get_or_insert_default().extend(ours.annotations.unwrap_or_default());
         let Some(spec) = &mut pod.spec else { return };
         spec.restart_policy = Some("Never".to_owned());
         prefer_theirs(spec.tolerations.as_mut());
         spec.hostname = name;
-        spec.subdomain = Some(names::service(world.job));
+        spec.subdomain = Some(names::service(self.world.job));
         if let Some(container) =
             spec.containers.iter_mut().find(|container| container.name == names::CONTAINER)
         {
             let variables = container.env.get_or_insert_default();
-            for variable in env::fixed(&Place::of(job, world, member), *attempt) {
+            for variable in env::fixed(&Place::of(self.job, self.world, member), self.attempt) {
                 env::set(variables, variable);
             }
-        }
-        if job.spec.checkpoint_bucket().is_some() {
-            agent::share_credentials(spec);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The operator of the cluster in memory: it plans, and carries out plans write by write, as the real executor does.
 
+use std::collections::BTreeMap;
+
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -396,7 +398,8 @@ impl Cluster {
         let name = &restore.target.name;
         match restore.target.kind {
             TargetKind::Service => {
-                let selector = serde_json::from_value(value("/spec/selector")).expect("a selector");
+                let selector: BTreeMap<String, String> =
+                    serde_json::from_value(value("/spec/selector")).expect("a selector");
                 let ports: Vec<i32> = value("/spec/ports")
                     .as_array()
                     .expect("ports")
@@ -408,7 +411,7 @@ impl Cluster {
                 view.fingerprint = fingerprint::service(&selector, &ports, early);
             }
             TargetKind::ConfigMap => {
-                let data = serde_json::from_value(value("/data")).expect("data");
+                let data: BTreeMap<String, String> = serde_json::from_value(value("/data")).expect("data");
                 let view = self.config_maps.get_mut(name).expect("restores a config map that exists");
                 view.fingerprint = fingerprint::config_map(&data);
             }
