@@ -1,8 +1,9 @@
 //! A copy of the checkpoints in a bucket, for programs that know directories only.
 //!
 //! A checkpoint is sent file by file, and a marker with the list of its files last: what has no marker, or lacks a file
-//! of it, was cut off and is never restored. Before a checkpoint is sent again under the same name, its marker goes,
-//! unless it is a single file: an object is replaced as a whole, so that one of the two is always there.
+//! of it, was cut off and is never restored. A checkpoint that is saved again under the same name is sent beside the earlier
+//! one, which goes when the new marker has taken the place of the old, so that one of the two is always there. A single
+//! file needs no place beside: an object is replaced as a whole.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,9 @@ use crate::upkeep::{self, Kept};
 
 /// Behind the path of a checkpoint.
 const MARKER: &str = ".complete";
+
+/// Behind the name of a root that is sent again, every other time.
+const AGAIN: &str = ".again";
 
 /// After an upload that failed.
 const BREAK: Duration = Duration::from_secs(15);
@@ -54,6 +58,9 @@ pub struct Part {
     pub size: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modified: Option<Timestamp>,
+    /// The name of its object, if that is not its path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
 }
 
 impl Marker {
@@ -62,7 +69,7 @@ impl Marker {
             let entry = tree.get(path);
             let (size, modified) =
                 (entry.map_or(0, crate::store::Entry::size), entry.and_then(|entry| entry.modified));
-            Part { path: path.clone(), size, modified }
+            Part { path: path.clone(), size, modified, object: None }
         };
         let Numbers { step, epoch } = checkpoint.numbers;
         let candidate = &checkpoint.candidate;
@@ -100,7 +107,24 @@ impl Marker {
         self.path == other.path
             && numbers(self) == numbers(other)
             && self.roots == other.roots
-            && self.own_files().eq(other.own_files())
+            && self.own_files().map(Part::content).eq(other.own_files().map(Part::content))
+    }
+
+    /// The same, with its objects where those of an earlier save are not.
+    fn beside(mut self, earlier: &Self) -> Self {
+        let is_free = earlier.files.iter().any(|part| part.object.is_some());
+        if is_free || self.is_one_file() {
+            return self;
+        }
+        let roots = &self.roots;
+        for part in &mut self.files {
+            let inside = |root: &String| {
+                let rest = part.path.strip_prefix(root.as_str())?;
+                (rest.is_empty() || rest.starts_with('/')).then(|| format!("{root}{AGAIN}{rest}"))
+            };
+            part.object = roots.iter().find_map(inside);
+        }
+        self
     }
 
     /// The file that names it to its program, and what is to be in it.
@@ -119,6 +143,15 @@ impl Marker {
 }
 
 impl Part {
+    /// Its name in the bucket.
+    fn object(&self) -> &str {
+        self.object.as_deref().unwrap_or(&self.path)
+    }
+
+    fn content(&self) -> (&str, u64, Option<Timestamp>) {
+        (&self.path, self.size, self.modified)
+    }
+
     fn is(&self, metadata: &std::fs::Metadata) -> bool {
         let modified = metadata.modified().ok().and_then(|time| time.try_into().ok());
         metadata.len() == self.size && modified == self.modified
@@ -160,11 +193,11 @@ pub fn markers(bucket: &dyn Store) -> Result<Vec<Marker>, StoreError> {
             marker.files[0].size = object.size();
         }
         let is_there = |part: &Part| {
-            tree.get(&part.path).is_some_and(|entry| entry.kind == Kind::File { size: part.size })
+            tree.get(part.object()).is_some_and(|entry| entry.kind == Kind::File { size: part.size })
         };
         let is_own = |path: &str| Path::new(path).is_relative() && !path.split('/').any(|part| part == "..");
         let is_sane = marker.roots.iter().all(|path| is_own(path))
-            && marker.files.iter().all(|part| is_own(&part.path));
+            && marker.files.iter().all(|part| is_own(&part.path) && is_own(part.object()));
         if is_sane && marker.own_files().next().is_some() && marker.own_files().all(is_there) {
             markers.push(marker);
         }
@@ -196,7 +229,7 @@ pub fn fetch(bucket: &Bucket, directory: &dyn Store, marker: &Marker) -> Result<
     }
     for part in marker.own_files() {
         let to = fetched.join(&part.path);
-        bucket.download(&part.path, &to)?;
+        bucket.download(part.object(), &to)?;
         // So that it counts as the same, and is not sent back.
         if let Some(time) = part.modified {
             let file =
@@ -242,6 +275,8 @@ pub type Open = dyn Fn() -> Result<Bucket, StoreError> + Send + Sync;
 struct Job {
     root: PathBuf,
     marker: Marker,
+    /// What has arrived of the same path.
+    earlier: Option<Marker>,
     /// Whether it is the newest of all: others are not named as that.
     is_newest: bool,
     keep: usize,
@@ -419,15 +454,14 @@ impl Mirror {
             return false;
         };
         let marker = Marker::of(next, &survey.tree);
+        let earlier = self.arrived.get(&marker.path).cloned();
+        let marker = earlier.iter().fold(marker, Marker::beside);
         self.under_way = Some(marker.path.clone());
-        if !marker.is_one_file() {
-            self.arrived.remove(&marker.path);
-        }
         let offered = newest_first.iter().map(|checkpoint| checkpoint.candidate.path.as_str());
         let protected = offered.chain(protected).map(str::to_owned).collect();
         let untouchable = self.untouchable.clone();
         let is_newest = newest_first.first().is_some_and(|first| first.candidate.path == marker.path);
-        let job = Job { root: PathBuf::from(root), marker, is_newest, keep, protected, untouchable };
+        let job = Job { root: PathBuf::from(root), marker, earlier, is_newest, keep, protected, untouchable };
         if self.jobs.send(job).is_err() {
             self.under_way = None;
         }
@@ -446,14 +480,15 @@ fn send(bucket: &Bucket, job: &Job) -> Outcome {
 }
 
 fn try_to_send(bucket: &Bucket, job: &Job) -> Result<bool, StoreError> {
-    let Job { root, marker, is_newest, .. } = job;
+    let Job { root, marker, earlier, is_newest, .. } = job;
     let name = Marker::name(&marker.path);
-    if !marker.is_one_file() {
+    // One that does not count now must not begin to, of files of two saves.
+    if earlier.is_none() && !marker.is_one_file() {
         bucket.remove(&name, &[&name])?;
     }
     for part in &marker.files {
         // A program that writes over its own checkpoint may do so while we read it.
-        if !bucket.upload(&root.join(&part.path), &part.path, &|metadata| part.is(metadata))? {
+        if !bucket.upload(&root.join(&part.path), part.object(), &|metadata| part.is(metadata))? {
             return Ok(false);
         }
     }
@@ -470,8 +505,18 @@ fn try_to_send(bucket: &Bucket, job: &Job) -> Result<bool, StoreError> {
 /// Removes what may go from the bucket; markers first.
 fn retain(bucket: &Bucket, job: &Job) -> Cleaning {
     let mut cleaning = Cleaning::default();
-    cleaning.problem = try_to_retain(bucket, job, &mut cleaning.removed).err();
+    let replaced = remove_replaced(bucket, job);
+    cleaning.problem = replaced.and_then(|()| try_to_retain(bucket, job, &mut cleaning.removed)).err();
     cleaning
+}
+
+/// The earlier save of the same path. If an agent is killed before this, what is left of it is written over by the save after
+/// the next.
+fn remove_replaced(bucket: &Bucket, job: &Job) -> Result<(), StoreError> {
+    let stays: BTreeSet<&str> = job.marker.files.iter().map(Part::object).collect();
+    let earlier = job.earlier.iter().flat_map(Marker::own_files).map(Part::object);
+    let goes: Vec<&str> = earlier.filter(|object| !stays.contains(object)).collect();
+    bucket.remove(&job.marker.path, &goes)
 }
 
 fn try_to_retain(bucket: &Bucket, job: &Job, removed: &mut Vec<String>) -> Result<(), StoreError> {
@@ -483,7 +528,7 @@ fn try_to_retain(bucket: &Bucket, job: &Job, removed: &mut Vec<String>) -> Resul
     let own = all.iter().filter(|marker| !untouchable.contains(marker));
     for marker in upkeep::surplus(own, *keep, protected) {
         let name = Marker::name(&marker.path);
-        let files = marker.own_files().map(|part| part.path.as_str());
+        let files = marker.own_files().map(Part::object);
         let files: Vec<&str> = std::iter::once(name.as_str()).chain(files).collect();
         // Without its marker it counts no more, even if the rest cannot be removed.
         removed.push(marker.path.clone());

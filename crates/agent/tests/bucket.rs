@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use support::files::{self, file};
 use support::world::{PLACE, World, at, options, told, variables_of_this_process};
-use trainyard_agent::store::{Bucket, Directory, Store};
+use trainyard_agent::store::{Bucket, Directory, Entry, Store};
 use trainyard_agent::{Agent, Layout, Options, Resume, Start, mirror};
 use trainyard_api::checkpoint::AgentReport;
 
@@ -292,6 +292,66 @@ fn a_file_that_is_saved_again_is_there_and_reported_until_the_new_one_is() {
     }
     assert_eq!(agent.finish(at(60)).checkpoint.unwrap().step, Some(9));
     assert!(!agent.is_owing());
+}
+
+#[test]
+fn a_directory_that_is_saved_again_is_there_and_reported_until_the_new_one_is() {
+    let world = World::new();
+    let mut agent = world.agent("pod", options());
+    agent.begin(at(0));
+    let save = |step: u32| {
+        let mut files = files::huggingface("checkpoint-7", step);
+        files
+            .push(file("checkpoint-7/optimizer.bin", files::torch(&[("step", u8::try_from(step).unwrap())])));
+        files.push(file(format!("checkpoint-7/only-in-{step}.json"), "{}"));
+        world.save("pod", &files);
+    };
+    // What a new pod fetches, and finds in it: of one save, never of two.
+    let fetched = |pod: &str| {
+        let report = world.agent(pod, options()).begin(at(0));
+        assert_eq!(path(&report), Some("s3://bucket/ml/bert/checkpoint-7"), "{report:?}");
+        let step = report.checkpoint.unwrap().step.unwrap();
+        let content = std::fs::read(world.pod(pod).join("checkpoint-7/optimizer.bin")).unwrap();
+        assert_eq!(content, files::torch(&[("step", u8::try_from(step).unwrap())]));
+        assert!(world.has(pod, &format!("checkpoint-7/only-in-{step}.json")));
+        step
+    };
+    let objects = || -> Vec<String> {
+        let entries = world.bucket().list().unwrap().entries;
+        entries.into_iter().filter(Entry::is_file).map(|entry| entry.path).collect()
+    };
+    save(1);
+    assert_eq!(agent.finish(at(1)).checkpoint.unwrap().step, Some(1));
+    let count = objects().len();
+    for (step, place, seconds) in [(2, "checkpoint-7.again/", 100), (3, "checkpoint-7/", 200)] {
+        std::fs::remove_dir_all(world.pod("pod").join("checkpoint-7")).unwrap();
+        save(step);
+        let earlier = i64::from(step) - 1;
+        let marker = "checkpoint-7.complete".to_owned();
+        for (index, refused) in [format!("{place}trainer_state.json"), marker].into_iter().enumerate() {
+            world.server.refuses(Some(&refused));
+            let report = agent.finish(at(seconds + 20 * index as u64));
+            assert_eq!(report.checkpoint.unwrap().step, Some(earlier), "{refused}");
+            assert!(agent.is_owing());
+            world.server.refuses(None);
+            assert_eq!(fetched(&format!("new-{step}-{index}")), earlier);
+        }
+        let report = agent.finish(at(seconds + 60));
+        assert_eq!((report.checkpoint.unwrap().step, report.problem), (Some(i64::from(step)), None));
+        assert!(!agent.is_owing());
+        assert_eq!(fetched(&format!("new-{step}")), i64::from(step));
+        // Nothing is left of the earlier one.
+        assert_eq!(objects().len(), count, "{:?}", objects());
+        assert!(
+            objects().iter().all(|object| object == "checkpoint-7.complete" || object.starts_with(place))
+        );
+        // An agent that comes after it knows where it is, and has nothing to send.
+        let mut next = world.agent("pod", told("checkpoint-7"));
+        next.begin(at(0));
+        world.server.refuses(Some("trainer_state.json"));
+        assert_eq!(next.finish(at(10)).problem, None);
+        world.server.refuses(None);
+    }
 }
 
 #[test]
