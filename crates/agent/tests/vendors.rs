@@ -1,7 +1,5 @@
 //! Buckets over HTTP, on a real server that speaks as each of the vendors does.
 
-#![expect(clippy::unwrap_used, reason = "in tests a panic is the message")]
-
 mod support {
     pub(crate) mod files;
     pub(crate) mod world;
