@@ -188,6 +188,7 @@ impl History {
     }
 
     fn step(&mut self) {
+        self.world.server().reads_old = self.rng.bool();
         if !self.ordinary && self.chance(1) {
             let seconds = self.rng.i64(-7200..7200);
             return self.world.jump(SignedDuration::from_secs(seconds));
@@ -215,6 +216,11 @@ impl History {
             let operator = self.rng.usize(0..self.world.operators.len());
             let kind = Watched::ALL[self.rng.usize(0..Watched::ALL.len())];
             let waiting = self.world.operators[operator].waiting();
+            let adrift = self.world.adrift();
+            if adrift > 0 && self.chance(15) {
+                let index = self.rng.usize(0..adrift);
+                self.world.land(index);
+            }
             match self.rng.u32(0..100) {
                 0..45 if waiting > 0 => {
                     let index = self.rng.usize(0..waiting);
@@ -237,7 +243,7 @@ impl History {
                     self.world.operators[operator].drop_event(kind);
                 }
                 96..98 => self.world.operators[operator].relist(kind),
-                98.. => self.world.replace_operator(operator),
+                98.. => self.replace(operator),
                 _ => {}
             }
         }
@@ -319,6 +325,10 @@ impl History {
             }
             86..90 => self.plant(),
             90..93 if !self.ordinary => self.world.remove_status(name),
+            95..97 if !self.ordinary => {
+                let unreadable = self.rng.bool();
+                self.world.set_unreadable(name, unreadable);
+            }
             93..95 if !self.ordinary => {
                 let collects = self.rng.bool();
                 self.world.server().collects_at_once = collects;
@@ -337,11 +347,23 @@ impl History {
         });
     }
 
+    /// An operator dies. Some of what it has asked for may be on its way already.
+    fn kill(&mut self, index: usize) {
+        let percent = self.rng.choice([0, 50, 100]).unwrap_or(0);
+        let Self { rng, world, .. } = self;
+        world.kill_operator_late(index, &mut || rng.u32(0..100) < percent);
+    }
+
+    fn replace(&mut self, index: usize) {
+        self.kill(index);
+        self.world.start_operator();
+    }
+
     fn operators(&mut self) {
         match self.rng.u32(0..100) {
             0..40 => {
                 let index = self.rng.usize(0..self.world.operators.len());
-                self.world.replace_operator(index);
+                self.replace(index);
             }
             40..60 if self.world.operators.len() < 2 => {
                 self.world.check.rivals = true;
@@ -349,7 +371,7 @@ impl History {
             }
             60..80 if self.world.operators.len() > 1 => {
                 let index = self.rng.usize(0..self.world.operators.len());
-                self.world.kill_operator(index);
+                self.kill(index);
             }
             _ => {
                 let kind = Watched::ALL[self.rng.usize(0..Watched::ALL.len())];
@@ -367,6 +389,7 @@ impl History {
             self.world.kill_operator(0);
         }
         self.world.set_quota(None);
+        self.world.server().reads_old = false;
         self.world.server().collects_at_once = true;
         self.world.heal_nodes();
         let strangers: Vec<(TargetKind, String)> = {
@@ -378,6 +401,7 @@ impl History {
             self.world.remove(kind, &name);
         }
         for name in [NAME, OTHER] {
+            self.world.set_unreadable(name, false);
             self.world.edit(name, |spec| {
                 spec.suspend = None;
                 spec.command = None;

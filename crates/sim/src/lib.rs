@@ -11,9 +11,11 @@ mod operator;
 mod port;
 pub mod scenario;
 mod server;
+mod wire;
 mod world;
 
 pub use check::{Count, Tally};
 pub use port::{Fate, Twist};
-pub use server::{Actor, Change, Child, Deed, Logged, NAMESPACE, Server};
+pub use server::{Actor, Asked, Asks, Change, Child, Deed, Logged, NAMESPACE, Server};
+pub use wire::Late;
 pub use world::{Delivery, Fates, Make, World, dawn};

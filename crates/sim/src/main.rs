@@ -102,7 +102,7 @@ fn scenarios(threads: usize) -> ExitCode {
                 scope.spawn(move || {
                     let calm = tell(scenario, Disturbance::None, Make::default(), false);
                     let broken = part.iter().filter_map(|(number, disturbance)| {
-                        let why = compare(scenario, &calm, *disturbance).err()?;
+                        let why = compare(scenario, &calm, *disturbance, Make::default()).err()?;
                         Some((*number, *disturbance, why))
                     });
                     broken.collect::<Vec<_>>()
@@ -141,7 +141,7 @@ fn one_scenario(name: &str, number: usize) -> ExitCode {
     for line in world.trace() {
         println!("{line}");
     }
-    match compare(scenario, &calm, disturbance) {
+    match compare(scenario, &calm, disturbance, Make::default()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             println!("{why}");

@@ -38,7 +38,7 @@ pub(crate) struct Operator {
     /// When there will be a turn, as far as was known when there was none.
     pub(crate) next: Option<Instant>,
     /// How much of each watch's journal has been seen.
-    pub(crate) seen: [usize; Watched::ALL.len()],
+    seen: [usize; Watched::ALL.len()],
     ears: Arc<Mutex<Ears>>,
 }
 
@@ -86,6 +86,11 @@ impl Operator {
     /// How many events of a watch have not been delivered yet.
     pub(crate) fn behind(&self, kind: Watched) -> usize {
         lock(&self.port.server).journal(kind).len() - self.seen[kind as usize]
+    }
+
+    /// How many have been.
+    pub(crate) fn seen(&self, kind: Watched) -> usize {
+        self.seen[kind as usize]
     }
 
     /// The watch delivers its next event. Says whether there was one.
@@ -155,7 +160,7 @@ impl Operator {
 
     /// What waits at the gate.
     pub(crate) fn waiting(&self) -> usize {
-        lock(&self.port.gate).waiting.len()
+        lock(&self.port.gate).waiting()
     }
 
     /// Lets one call through, and everything go on that waited for it.
@@ -163,6 +168,12 @@ impl Operator {
         let what = lock(&self.port.gate).open(index, fate);
         self.poll();
         what
+    }
+
+    /// Its end: of what it has asked for, this is on its way already, and will be done.
+    pub(crate) fn break_down(&mut self, on_their_way: &mut dyn FnMut() -> bool) {
+        lock(&self.port.gate).break_down(on_their_way);
+        self.poll();
     }
 
     /// A pod says something. Whoever follows its log hears it.

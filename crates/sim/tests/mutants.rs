@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::json;
+use trainyard_api::State;
 use trainyard_operator::Watched;
-use trainyard_plan::{Plan, Settings, Snapshot, StatusWrite, Target, TargetKind, plan};
-use trainyard_sim::scenario::spec;
-use trainyard_sim::{Delivery, Make, Server, World, history};
+use trainyard_plan::{Plan, Settings, Snapshot, StatusWrite, TargetKind, plan};
+use trainyard_sim::scenario::{Disturbance, compare, disturbances, library, spec, tell};
+use trainyard_sim::{Delivery, Make, Twist, World, history};
 
 /// More histories than any of these bugs needs to be noticed.
 const ENOUGH: u64 = 2000;
@@ -53,10 +54,29 @@ fn forgetful(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
     plan(&snapshot, settings, now)
 }
 
-/// Deletes whatever has the name now.
-fn by_name(server: &Server, target: &Target) -> Target {
-    let uid = server.all(target.kind).get(&target.name).map(|child| child.uid.clone());
-    Target { uid: uid.unwrap_or_default(), ..target.clone() }
+/// Whoever has only just started takes everything for changed, and restarts it.
+fn restless(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut snapshot = snapshot.clone();
+    let runs = snapshot.job.status.as_ref().is_some_and(|status| status.state == Some(State::Running));
+    if runs && snapshot.last_status_write.is_none() {
+        for pod in &mut snapshot.pods {
+            pod.inputs = Some("something else".into());
+        }
+    }
+    plan(&snapshot, settings, now)
+}
+
+/// What the comparison of this scenario, disturbed in every way, finds first; and that no rule of a single step would have.
+fn compared(name: &str, make: Make) -> Option<String> {
+    std::panic::set_hook(Box::new(|_| {}));
+    let library = library();
+    let scenario = library.iter().find(|scenario| scenario.name == name)?;
+    let calm = tell(scenario, Disturbance::None, make, false);
+    disturbances(&calm).into_iter().find_map(|disturbance| {
+        let why = compare(scenario, &calm, disturbance, make).err()?;
+        assert!(catch_unwind(|| drop(tell(scenario, disturbance, make, false))).is_ok(), "{why}");
+        Some(why)
+    })
 }
 
 #[test]
@@ -73,8 +93,8 @@ fn a_stranger_that_is_adopted_by_its_label_is_noticed() {
 
 #[test]
 fn an_attempt_that_is_recomputed_from_pods_is_noticed() {
-    let why = noticed(Make { planner: forgetful, ..Make::default() });
-    assert!(why.is_some());
+    let why = noticed(Make { planner: forgetful, ..Make::default() }).unwrap_or_default();
+    assert!(why.contains("had ended with") && why.contains("now it is None"), "{why}");
 }
 
 /// A pod is replaced by somebody else's of the same name, and the operator, which has not seen that yet, removes its pods.
@@ -94,7 +114,42 @@ fn replaced(make: Make) {
 #[test]
 fn a_deletion_by_name_alone_is_noticed() {
     replaced(Make::default());
-    let told = catch_unwind(|| replaced(Make { twist: Some(by_name), ..Make::default() }));
+    let told = catch_unwind(|| replaced(Make { twist: Some(Twist::DeletesByName), ..Make::default() }));
     let why = told.err().and_then(|why| why.downcast_ref::<String>().cloned());
     assert!(why.is_some_and(|why| why.contains("is not ours")));
+}
+
+/// A job is deleted and made anew while the operator, after so many calls, still writes about the first.
+fn made_anew(make: Make, calls: usize) {
+    let mut world = World::new(make, false);
+    world.submit("bert", spec());
+    world.stop_after(calls);
+    world.delete_job("bert");
+    if !world.exists("bert") {
+        world.submit("bert", spec());
+    }
+    world.settle();
+}
+
+#[test]
+fn a_write_for_a_job_that_was_made_anew_is_noticed() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let blind = Make { twist: Some(Twist::WritesByName), ..Make::default() };
+    let noticed = (1..12).find_map(|calls| {
+        made_anew(Make::default(), calls);
+        catch_unwind(|| made_anew(blind, calls)).err()?.downcast_ref::<String>().cloned()
+    });
+    assert!(noticed.is_some_and(|why| why.contains("a write for another job")));
+}
+
+#[test]
+fn a_restart_for_nothing_is_noticed_by_what_was_made() {
+    let why = compared("create and complete", Make { planner: restless, ..Make::default() });
+    assert!(why.is_some_and(|why| why.contains("the status is")));
+}
+
+#[test]
+fn a_call_that_is_repeated_for_nothing_is_noticed() {
+    let why = compared("create and complete", Make { twist: Some(Twist::Insists), ..Make::default() });
+    assert!(why.is_some_and(|why| why.contains("was asked for")));
 }

@@ -21,7 +21,7 @@ fn disturbed_scenarios_come_to_the_same_end() {
     for scenario in library() {
         let calm = tell(&scenario, Disturbance::None, Make::default(), false);
         for (number, disturbance) in disturbances(&calm).into_iter().enumerate().step_by(STRIDE) {
-            let compared = compare(&scenario, &calm, disturbance);
+            let compared = compare(&scenario, &calm, disturbance, Make::default());
             assert_eq!(compared, Ok(()), "{}, number {number}: {disturbance:?}", scenario.name);
         }
     }

@@ -1,0 +1,53 @@
+//! What really happened to a pod.
+
+use jiff::Timestamp;
+use trainyard_api::{FailureAction, FailureRule};
+
+/// What really happened to a pod.
+#[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub(super) struct Fact {
+    pub(super) job: String,
+    pub(super) name: String,
+    pub(super) attempt: Option<i32>,
+    pub(super) ran: bool,
+    pub(super) succeeded: bool,
+    /// When it was seen to have succeeded.
+    pub(super) done: Option<Timestamp>,
+    pub(super) exit_code: Option<i32>,
+    /// The kubelet's word for how it ended.
+    pub(super) reason: Option<String>,
+    /// Why the cluster took it, if it did.
+    pub(super) disruption: Option<String>,
+    /// Once it had not the label by which it is seen.
+    pub(super) hidden: bool,
+    /// It was told to go, or is gone.
+    pub(super) going: bool,
+    /// The end of its log.
+    pub(super) words: String,
+}
+
+impl Fact {
+    pub(super) fn failed(&self) -> bool {
+        self.exit_code.is_some_and(|code| code != 0)
+    }
+
+    pub(super) fn is_ignored(&self, rules: &[FailureRule]) -> bool {
+        self.failed() && self.action(rules) == Some(FailureAction::Ignore)
+    }
+
+    /// What the job's own rules say about this failure.
+    pub(super) fn action(&self, rules: &[FailureRule]) -> Option<FailureAction> {
+        let is_reason = |wanted: &String| {
+            self.reason.as_ref() == Some(wanted)
+                || self.disruption.as_ref().is_some_and(|why| why.starts_with(wanted.as_str()))
+        };
+        let matches = |rule: &&FailureRule| {
+            let code = |codes: &Vec<i32>| self.exit_code.is_some_and(|code| codes.contains(&code));
+            rule.exit_codes.as_ref().is_none_or(code)
+                && rule.reasons.as_ref().is_none_or(|reasons| reasons.iter().any(is_reason))
+                && rule.log_pattern.as_ref().is_none_or(|pattern| self.words.contains(pattern.as_str()))
+        };
+        rules.iter().find(matches).map(|rule| rule.action)
+    }
+}

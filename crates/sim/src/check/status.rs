@@ -1,0 +1,281 @@
+//! What a status says is so.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use trainyard_api::{
+    Attempt, Cause, CheckpointStatus, FailureAction, RestartPolicy, RoleSuccess, State, SuccessPolicy,
+    TrainingJob, TrainingJobStatus, condition,
+};
+use trainyard_plan::{UNREADABLE, World as Roles};
+
+use super::fact::Fact;
+use super::{Checker, Verdict, demand, open_attempt};
+
+/// The same failure so many times is final.
+const SAME_FAILURES: usize = 3;
+
+/// Ends of containers are told in whole seconds.
+const SECOND: SignedDuration = SignedDuration::from_secs(1);
+
+impl Checker {
+    /// An operator wrote a status.
+    pub(super) fn said(&mut self, now: Timestamp, before: &TrainingJob, after: &TrainingJob) -> Verdict {
+        let nothing = TrainingJobStatus::default();
+        let uid = after.metadata.uid.clone().unwrap_or_default();
+        let old = before.status.as_ref().unwrap_or(&nothing);
+        let new = after.status.as_ref().unwrap_or(&nothing);
+        demand!(new.state.is_some(), "a status without a state");
+        demand!(
+            new.phase == new.state.map(State::phase),
+            "state {:?} and phase {:?} disagree",
+            new.state,
+            new.phase
+        );
+        // Terminal states are final, unless the spec was at fault and is mended.
+        if let Some(end) = self.ended.get(&uid) {
+            let is = (new.state, &new.completion_time);
+            demand!(is == (Some(end.0), &end.1), "{end:?} was final, and now it is {is:?}");
+        }
+        let failed = new.condition(condition::FAILED).filter(|failed| failed.status == "True");
+        let reason = failed.map(|failed| failed.reason.as_str()).unwrap_or_default();
+        if let Some(state) =
+            new.state.filter(|_| new.is_terminal() && reason != "InvalidSpec" && reason != UNREADABLE)
+        {
+            self.ended.insert(uid.clone(), (state, new.completion_time.clone()));
+        }
+        self.counted(&uid, after, old, new, reason)?;
+        if new.state == Some(State::Failed) && old.state != Some(State::Failed) {
+            self.gave_up(now, &uid, after, new, reason)?;
+        }
+        if new.state == Some(State::Running) && old.state != Some(State::Running) {
+            self.runs(&uid, after, new)?;
+        }
+        if new.state == Some(State::Completed) && old.state != Some(State::Completed) {
+            self.succeeded(&uid, after, new)?;
+        }
+        coherent(new)?;
+        if !self.rivals {
+            self.resumed(&uid, after, old, new)?;
+        }
+        self.stalled(now, &uid, after, old, new)
+    }
+
+    /// Whoever gives up has the reason that is told.
+    fn gave_up(
+        &self,
+        now: Timestamp,
+        uid: &str,
+        job: &TrainingJob,
+        status: &TrainingJobStatus,
+        reason: &str,
+    ) -> Verdict {
+        let spec = &job.spec;
+        let since = |time: Option<&Time>, limit: Option<i64>| {
+            let passed = time.zip(limit).map(|(time, limit)| now.duration_since(time.0).as_secs() >= limit);
+            passed.is_some_and(|passed| passed || self.clock_set)
+        };
+        let last = status.attempts.last();
+        let own =
+            |attempt: &&Attempt| attempt.cause.is_some_and(|cause| cause.counts() || cause == Cause::Stalled);
+        let holds = match reason {
+            "InvalidSpec" | UNREADABLE | "BackoffLimitExceeded" => true,
+            "RestartPolicyNever" => spec.restart_policy() == RestartPolicy::Never,
+            "PermanentExitCode" => spec.restart_policy() == RestartPolicy::ExitCode,
+            "FailurePolicy" => {
+                let mut pods = self.of(uid, last.map(|last| last.number));
+                pods.any(|pod| pod.action(spec.failure_rules()) == Some(FailureAction::Fail))
+            }
+            "SameFailure" => status.attempts.iter().filter(own).count() >= SAME_FAILURES,
+            "DeadlineExceeded" => since(status.active_since.as_ref(), spec.active_deadline_seconds),
+            "StartupTimeout" => {
+                since(last.and_then(|last| last.start_time.as_ref()), spec.startup_timeout_seconds)
+            }
+            _ => false,
+        };
+        demand!(holds, "given up because of {reason}, which is not so");
+        Ok(())
+    }
+
+    /// Completed means that those have succeeded whom the job's policy names. A failure that a rule ignores counts as done.
+    fn succeeded(&self, uid: &str, job: &TrainingJob, status: &TrainingJobStatus) -> Verdict {
+        let number = status.attempts.last().map(|attempt| attempt.number);
+        let world = Roles::of(job);
+        let rules = job.spec.failure_rules();
+        let ignored = |pod: &Fact| pod.is_ignored(rules);
+        let won = |name: &str| self.of(uid, number).any(|pod| pod.name == name && pod.succeeded);
+        let done = |name: &str| won(name) || self.of(uid, number).any(|pod| pod.name == name && ignored(pod));
+        let all_done = || {
+            let mut required = world.members().filter(|member| member.role.success == RoleSuccess::Required);
+            required.all(|one| done(&one.pod_name(world.job)))
+        };
+        let members = world.members();
+        let holds = match job.spec.success_policy() {
+            _ if world.has_decider() => members
+                .filter(|member| member.role.success == RoleSuccess::Decides)
+                .all(|one| done(&one.pod_name(world.job))),
+            SuccessPolicy::AllWorkers => all_done(),
+            SuccessPolicy::Leader => won(&world.leader()) || all_done(),
+            SuccessPolicy::AnyWorker => {
+                let mut workers = members.filter(|member| member.role.is_workers());
+                workers.any(|member| won(&member.pod_name(world.job))) || all_done()
+            }
+        };
+        demand!(holds, "completed, although in attempt {number:?} not everybody has succeeded who had to");
+        Ok(())
+    }
+
+    /// A job goes on from the newest checkpoint that it was told of, and never from one that nobody told of. A failure after a new
+    /// checkpoint is followed at once; one without makes the next attempt wait.
+    fn resumed(
+        &self,
+        uid: &str,
+        job: &TrainingJob,
+        old: &TrainingJobStatus,
+        new: &TrainingJobStatus,
+    ) -> Verdict {
+        let nothing = BTreeSet::new();
+        let reported = self.reported.get(uid).unwrap_or(&nothing);
+        let step = |checkpoint: Option<&CheckpointStatus>| checkpoint.and_then(|checkpoint| checkpoint.step);
+        if let Some(checkpoint) = &new.checkpoint {
+            demand!(reported.contains(&checkpoint.path), "nobody told of checkpoint {}", checkpoint.path);
+        }
+        let resumes = job.spec.resumes();
+        demand!(
+            !resumes || step(new.checkpoint.as_ref()) >= step(old.checkpoint.as_ref()),
+            "the newest checkpoint was {:?}, and now it is {:?}",
+            old.checkpoint,
+            new.checkpoint
+        );
+        for attempt in &new.attempts {
+            let known = old.attempts.iter().find(|known| known.number == attempt.number);
+            let from = attempt.resumed_from.as_deref();
+            if known.is_none() && new.attempts.last() == Some(attempt) && attempt.is_open() {
+                let path = from.map(|from| &from.path);
+                demand!(
+                    path.is_none_or(|path| reported.contains(path)),
+                    "goes on from {path:?}, of which nobody told"
+                );
+                demand!(resumes || path.is_none(), "goes on from {path:?}, although it is to start afresh");
+                demand!(
+                    !resumes || step(from) >= step(old.checkpoint.as_ref()),
+                    "goes on from {path:?}, although there is {:?}",
+                    old.checkpoint
+                );
+            }
+            if attempt.is_open() || known.is_some_and(|known| !known.is_open()) {
+                continue;
+            }
+            let reached = attempt.reached.as_deref();
+            demand!(
+                reached.is_none_or(|reached| reported.contains(&reached.path) && Some(reached) != from),
+                "attempt {} is said to have got to {reached:?} from {from:?}",
+                attempt.number
+            );
+            let waits = new.backoff_until.is_some();
+            let failed = attempt.cause.is_some_and(Cause::counts) && new.state == Some(State::Restarting);
+            demand!(
+                !failed || waits == reached.is_none(),
+                "attempt {} got to {reached:?} and failed; the next one waits: {waits}",
+                attempt.number
+            );
+        }
+        Ok(())
+    }
+
+    /// Only who was silent for so long as the job allows has stalled, whatever the clock was set to meanwhile.
+    fn stalled(
+        &self,
+        now: Timestamp,
+        uid: &str,
+        job: &TrainingJob,
+        old: &TrainingJobStatus,
+        new: &TrainingJobStatus,
+    ) -> Verdict {
+        let Some(last) = new.attempts.last().filter(|last| last.cause == Some(Cause::Stalled)) else {
+            return Ok(());
+        };
+        let is_news =
+            old.attempts.last().is_some_and(|before| before.number == last.number && before.is_open());
+        if !is_news {
+            return Ok(());
+        }
+        let leader = Roles::of(job).leader();
+        let of_leader = |(_, pod): &(&String, &Fact)| {
+            pod.job == uid && pod.attempt == Some(last.number) && pod.name == leader
+        };
+        let spoke = self.pods.iter().filter(of_leader).filter_map(|(pod, _)| self.said.get(pod)).max();
+        let limit = SignedDuration::from_secs(job.spec.stall_timeout_seconds.unwrap_or(i64::MAX));
+        // A leader that is done is silent: the others have as long from its end on. That end is told by another machine's clock.
+        let mut leaders = self.of(uid, Some(last.number)).filter(|pod| pod.name == leader);
+        let done = leaders.find_map(|pod| pod.done).filter(|_| !self.clock_set);
+        demand!(
+            done.is_none_or(|done| now.duration_since(done) >= limit - SECOND),
+            "attempt {} is said to have stalled at {now}, and its leader was done at {done:?}",
+            last.number
+        );
+        demand!(
+            spoke.is_some_and(|spoke| now.duration_since(*spoke) >= limit),
+            "attempt {} is said to have stalled at {now}, and told of progress at {spoke:?}",
+            last.number
+        );
+        Ok(())
+    }
+
+    /// Running means that every pod of the attempt ran, or is done.
+    fn runs(&self, uid: &str, job: &TrainingJob, status: &TrainingJobStatus) -> Verdict {
+        let number = open_attempt(status).map(|attempt| attempt.number);
+        demand!(number.is_some(), "running without an attempt");
+        let roles = Roles::of(job);
+        for member in roles.members().filter(|member| member.role.is_required()) {
+            let name = member.pod_name(roles.job);
+            let is_ignored = |pod: &Fact| pod.is_ignored(job.spec.failure_rules());
+            let ran = |pod: &Fact| pod.ran || pod.succeeded || is_ignored(pod);
+            let ran = self.of(uid, number).any(|pod| pod.name == name && ran(pod));
+            demand!(ran, "running, although {name} of attempt {number:?} never ran");
+        }
+        Ok(())
+    }
+}
+
+/// What one part of a status says, no other part denies.
+fn coherent(status: &TrainingJobStatus) -> Verdict {
+    let terminal = status.is_terminal();
+    // A job that cannot be read has not ended: it goes on when somebody can.
+    let failed = status.condition(condition::FAILED);
+    let is_unreadable = failed.is_some_and(|failed| failed.status == "True" && failed.reason == UNREADABLE);
+    demand!(
+        status.completion_time.is_some() == (terminal && !is_unreadable),
+        "it ended at {:?} as {:?}",
+        status.completion_time,
+        status.state
+    );
+    demand!(!terminal || status.backoff_until.is_none(), "it has ended and waits for a restart");
+    if let Some(workers) = status.workers.filter(|_| !terminal) {
+        let sum = workers.active + workers.succeeded + workers.failed + workers.pending;
+        demand!(sum == workers.desired, "not all workers are accounted for: {workers:?}");
+    }
+    let open = open_attempt(status);
+    match status.state {
+        Some(State::Running) => {
+            let runs = open.is_some_and(|attempt| attempt.running_time.is_some());
+            let says = status.condition(condition::RUNNING).is_some_and(|running| running.status == "True");
+            demand!(runs && says, "running, but not since when");
+        }
+        Some(State::Initializing) => demand!(open.is_some(), "it is being started without an attempt"),
+        Some(State::Suspended | State::Completed | State::Failed) => {
+            demand!(open.is_none(), "{:?} with an attempt that goes on", status.state);
+        }
+        _ => {}
+    }
+    for (state, kind) in [
+        (State::Completed, condition::COMPLETED),
+        (State::Failed, condition::FAILED),
+        (State::Suspended, condition::SUSPENDED),
+    ] {
+        let holds = status.condition(kind).is_some_and(|condition| condition.status == "True");
+        demand!(holds == (status.state == Some(state)), "condition {kind} in state {:?}", status.state);
+    }
+    Ok(())
+}

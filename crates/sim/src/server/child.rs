@@ -1,0 +1,73 @@
+//! An object that is not a job: a pod, a service, a config map or a claim.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use trainyard_api::names;
+use trainyard_plan::NewObject;
+
+/// Anything but a job.
+#[derive(Clone, Debug)]
+pub struct Child {
+    pub uid: String,
+    pub version: u64,
+    /// Metadata, and of the rest what is read back by somebody.
+    pub value: Value,
+    /// An operator made it.
+    pub ours: bool,
+    /// It did so when it did not wait for it any more.
+    pub late: bool,
+    /// What it was made of, if that is kept.
+    pub made: Option<Arc<NewObject>>,
+    /// Where in the journal its watch was last told of it.
+    pub(super) told: usize,
+    /// The checkpoint that its program was told to go on from.
+    pub resume: Option<String>,
+    /// Its place in the world of ranks.
+    pub rank: Option<String>,
+}
+
+impl Child {
+    pub fn name(&self) -> &str {
+        self.value["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    pub fn is_deleting(&self) -> bool {
+        self.value["metadata"].get("deletionTimestamp").is_some()
+    }
+
+    pub fn phase(&self) -> &str {
+        self.value["status"]["phase"].as_str().unwrap_or_default()
+    }
+
+    pub fn has_ended(&self) -> bool {
+        matches!(self.phase(), "Succeeded" | "Failed")
+    }
+
+    pub fn node(&self) -> Option<&str> {
+        self.value["spec"].get("nodeName")?.as_str()
+    }
+
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.value["metadata"]["labels"].get(name)?.as_str()
+    }
+
+    /// The uid of the controlling owner.
+    pub fn controller(&self) -> Option<&str> {
+        let owners = self.value["metadata"]["ownerReferences"].as_array()?;
+        owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()
+    }
+
+    pub fn attempt(&self) -> Option<i32> {
+        self.label(names::ATTEMPT_LABEL)?.parse().ok()
+    }
+
+    pub(crate) fn is_selected(&self) -> bool {
+        self.label(names::MANAGED_BY_LABEL) == Some(names::MANAGED_BY)
+    }
+
+    pub(super) fn is_owned_by(&self, uid: &str) -> bool {
+        let owners = self.value["metadata"]["ownerReferences"].as_array();
+        owners.into_iter().flatten().any(|owner| owner["uid"] == uid)
+    }
+}
