@@ -381,8 +381,9 @@ pub(crate) fn is_unfinished_name(name: &str) -> bool {
 
 /// Files without which a checkpoint is partial. They are the first to go when it is removed.
 pub(crate) fn is_written_last(path: &str) -> bool {
-    const MARKS: [&str; 6] = [
+    const MARKS: [&str; 7] = [
         "trainer_state.json",
+        "saved_model.pb",
         ".metadata",
         "commit_success.txt",
         "_CHECKPOINT_METADATA",
