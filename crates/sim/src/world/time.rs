@@ -145,10 +145,18 @@ impl World {
             let now = lock(&self.house.clock).instant;
             match self.next_timer() {
                 Some(at) => self.skip(at - now),
-                None => return,
+                None => return self.expect_no_strays(),
             }
         }
         self.fail("never comes to rest");
+    }
+
+    /// When everything is at rest, what landed late has been told to go.
+    fn expect_no_strays(&mut self) {
+        let strays = Checker::strays(&self.server());
+        if let Err(complaint) = strays {
+            self.fail(&complaint);
+        }
     }
 
     /// When nothing changes, the API server is not asked for anything, however often the operators look.
@@ -156,10 +164,7 @@ impl World {
         let before = (self.server().version(), self.calls);
         self.look_at_all();
         self.settle();
-        let strays = Checker::strays(&self.server());
-        if let Err(complaint) = strays {
-            self.fail(&complaint);
-        }
+        self.expect_no_strays();
         if before != (self.server().version(), self.calls) {
             self.fail("something is written, or asked for, although nothing has changed");
         }
