@@ -28,6 +28,27 @@ pub(crate) fn index(shared: &Shared) -> Value {
     json!({"paths": paths})
 }
 
+/// The form in which `kubectl` asks for version 2, and what it is called in the answer: `@` has no place in a media type.
+pub(crate) const OLD_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+const OLD_BINARY: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// `/openapi/v2`: a document that knows no kind. Clients look here for kinds that version 3 does not tell of, and go on to say that
+/// there is no such kind; an error instead would be taken for a server that is out of order.
+pub(crate) fn old(binary: bool) -> (&'static str, Vec<u8>) {
+    let (title, version) = ("Trainyard: schemas are in /openapi/v3", env!("CARGO_PKG_VERSION"));
+    if !binary {
+        let document = json!({"swagger": "2.0", "info": {"title": title, "version": version}, "paths": {}});
+        return ("application/json", document.to_string().into_bytes());
+    }
+    // Fields 1 (swagger), 2 (info: 1 title, 2 version) and 8 (paths), all of them shorter than 128 bytes.
+    let field = |number: u8, bytes: &[u8]| {
+        let length = u8::try_from(bytes.len()).unwrap_or_default();
+        [&[number << 3 | 2, length], &bytes[..usize::from(length)]].concat()
+    };
+    let info = [field(1, title.as_bytes()), field(2, version.as_bytes())].concat();
+    (OLD_BINARY, [field(1, b"2.0"), field(2, &info), field(8, b"")].concat())
+}
+
 /// The document of one group and version.
 pub(crate) fn document(shared: &Shared, path: &str) -> Option<Bytes> {
     let (kinds, edition) = {

@@ -126,7 +126,11 @@ impl Session {
     }
 
     async fn refuses(&self, line: &str, expected: &str) {
-        let (success, text) = self.run(line, "").await;
+        self.refuses_to(line, "", expected).await;
+    }
+
+    async fn refuses_to(&self, line: &str, input: &str, expected: &str) {
+        let (success, text) = self.run(line, input).await;
         assert!(!success && text.contains(expected), "kubectl {line}\nexpected: {expected}\nactual: {text}");
     }
 }
@@ -217,5 +221,12 @@ async fn a_session_with_pods_and_what_they_need() {
     session.says("delete pod p --grace-period=0 --force", "force deleted").await;
     session.says("delete namespace team", "deleted").await;
     session.refuses("create deployment d --image=x", "Trainyard's embedded control plane").await;
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}});
+    let expected = "no matches for kind \"Deployment\" in version \"apps/v1\"";
+    session.refuses_to("apply -f -", &deployment.to_string(), expected).await;
+    let number =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": 5}});
+    let expected = "cannot unmarshal number into Go struct field ConfigMap.data";
+    session.refuses_to("apply -f -", &number.to_string(), expected).await;
     session.refuses("--token=wrong get pods", "Unauthorized").await;
 }

@@ -11,6 +11,7 @@ pub struct Reading {
     pub epochs: Option<f64>,
     pub step: Option<f64>,
     pub steps: Option<f64>,
+    /// One that is no number has none any more.
     pub metrics: BTreeMap<String, f64>,
 }
 
@@ -46,6 +47,7 @@ impl Progress {
         newer(&mut self.steps, reading.steps);
         let shown = |(name, value)| (name, rounded(value));
         self.metrics.extend(reading.metrics.into_iter().map(shown));
+        self.metrics.retain(|_, value| value.is_finite());
         self.updated = Some(at);
         self.first.get_or_insert(First { at, epoch: self.epoch, step: self.step });
     }
@@ -102,6 +104,14 @@ mod tests {
         progress.take(Reading { step: Some(30.0), steps: Some(120.0), ..Reading::default() }, at(1));
         assert_eq!((progress.fraction(None), progress.epoch), (Some(0.25), Some(2.0)));
         assert_eq!(progress.metrics["loss"].to_bits(), 0.5f64.to_bits());
+    }
+
+    #[test]
+    fn a_metric_that_is_no_number_any_more_is_not_shown() {
+        let mut progress = Progress::default();
+        progress.take(Reading { metrics: [("loss".into(), 0.5)].into(), ..epoch(2.0) }, at(0));
+        progress.take(Reading { metrics: [("loss".into(), f64::NAN)].into(), ..epoch(3.0) }, at(1));
+        assert_eq!((progress.epoch, progress.metrics.len()), (Some(3.0), 0));
     }
 
     #[test]

@@ -38,6 +38,11 @@ impl Accept {
         )
     }
 
+    /// Whether this very type is asked for.
+    pub(crate) fn names(&self, media_type: &str) -> bool {
+        self.0.iter().any(|media| media.name == media_type)
+    }
+
     /// The version of aggregated discovery that is asked for.
     pub(crate) fn aggregated(&self) -> Option<&'static str> {
         self.0.iter().filter(|media| media.shown_as == "APIGroupDiscoveryList").find_map(|media| match media

@@ -77,6 +77,10 @@ fn plain(shared: &Arc<Shared>, route: Route, incoming: &Incoming) -> Result<Resp
         Route::Resources(group, version) => discovery::resources(&shared.lock().kinds, &group, &version)
             .map(|found| json(200, &found))
             .ok_or_else(|| nowhere(&group)),
+        Route::OldOpenApi => {
+            let (content_type, document) = openapi::old(incoming.accept.names(openapi::OLD_ASKED));
+            Ok(typed(200, content_type, document))
+        }
         Route::OpenApi(None) => {
             incoming.accept.json()?;
             Ok(json(200, &openapi::index(shared)))

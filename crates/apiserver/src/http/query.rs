@@ -85,6 +85,8 @@ pub(crate) enum Route {
     Group(String),
     /// `/api/v1`, `/apis/group/version`: which resources there are.
     Resources(String, String),
+    /// `/openapi/v2`.
+    OldOpenApi,
     OpenApi(Option<String>),
     Resource(Place),
     Nowhere,
@@ -114,6 +116,7 @@ impl Route {
             ["api", version] => Self::Resources(String::new(), (*version).to_owned()),
             ["apis", group] => Self::Group((*group).to_owned()),
             ["apis", group, version] => Self::Resources((*group).to_owned(), (*version).to_owned()),
+            ["openapi", "v2"] => Self::OldOpenApi,
             ["openapi", "v3"] => Self::OpenApi(None),
             ["openapi", "v3", rest @ ..] => Self::OpenApi(Some(rest.join("/"))),
             ["api", version, rest @ ..] => Self::place("", version, rest),

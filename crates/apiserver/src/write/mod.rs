@@ -231,8 +231,15 @@ fn unmarshal(kind: &str, error: &FieldError) -> String {
         let at = text.bytes().position(|byte| !byte.is_ascii_alphanumeric() && !b"+/=".contains(&byte));
         return format!("illegal base64 data at input byte {}", at.unwrap_or(text.len()));
     }
-    let found = error.value.as_ref().map_or("value", json_type);
-    let wanted = error.detail.rsplit(' ').next().unwrap_or_default().trim_matches('"');
+    // The schema's words: `… must be of type string: "integer"`.
+    let words = error.detail.split_once("of type ").map_or("", |(_, words)| words);
+    let (wanted, found) = words.split_once(": ").unwrap_or((words, ""));
+    let found = match found.trim_matches('"') {
+        "integer" | "number" | "int32" | "int64" | "float" | "double" => "number",
+        "boolean" => "bool",
+        "" => error.value.as_ref().map_or("value", json_type),
+        found => found,
+    };
     format!("json: cannot unmarshal {found} into Go struct field {kind}.{} of type {wanted}", error.path)
 }
 
