@@ -33,8 +33,8 @@ pub(crate) enum Sight {
     /// it never comes.
     Behind(Instant),
     Unreadable(JobRef, Arc<Unreadable>),
-    /// An unreadable job that is being deleted: its finalizers without ours.
-    Leaving(JobRef, Vec<String>),
+    /// An unreadable job that is being deleted and has our finalizer.
+    Leaving(JobRef, Arc<Unreadable>),
     Nothing,
     Clear(Box<Snapshot>),
 }
@@ -125,7 +125,10 @@ fn unreadable(key: &JobKey, job: &Arc<Unreadable>) -> Sight {
     if job.metadata.deletion_timestamp.is_none() {
         return Sight::Unreadable(reference, job.clone());
     }
-    let finalizers = job.metadata.finalizers.clone().unwrap_or_default();
-    let others: Vec<String> = finalizers.iter().filter(|name| *name != names::FINALIZER).cloned().collect();
-    if others.len() < finalizers.len() { Sight::Leaving(reference, others) } else { Sight::Nothing }
+    let mut finalizers = job.metadata.finalizers.iter().flatten();
+    if finalizers.any(|name| name == names::FINALIZER) {
+        Sight::Leaving(reference, job.clone())
+    } else {
+        Sight::Nothing
+    }
 }

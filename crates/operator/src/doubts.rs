@@ -15,7 +15,7 @@ use crate::look::Eyes;
 use crate::memory::{Echo, LostPod};
 use crate::moment::Moment;
 use crate::port::{JobRef, Port, Refusal};
-use crate::views::{attempt, controller};
+use crate::views::{attempt, controller, version};
 
 /// When to ask again after a passing fault.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -25,7 +25,8 @@ impl Core {
     pub(crate) fn doubt(&mut self, key: &JobKey, pod: LostPod) {
         let uid = match self.cache.job(key) {
             Some(Job::Read(job)) => job.metadata.uid.as_deref(),
-            _ => None,
+            Some(Job::Unreadable(job)) => job.metadata.uid.as_deref(),
+            None => None,
         };
         if uid != Some(&pod.job) {
             return;
@@ -173,15 +174,15 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
         if controller(&metadata).as_deref() != Some(before.job) {
             return Ok(Left::Nothing);
         }
-        if attempt(&metadata).is_some_and(|attempt| attempt > before.attempt) {
-            // Somebody else has begun already: the watch will tell.
-            return Ok(Left::Going);
-        }
         if !is_labelled(&metadata, &key.name) {
             return Ok(self
                 .put_back(key, &reference, name, &metadata)
                 .await?
                 .map_or(Left::Going, Left::Seen));
+        }
+        if attempt(&metadata).is_some_and(|attempt| attempt > before.attempt) {
+            // Somebody else has begun already: the watch will tell.
+            return Ok(Left::Going);
         }
         if metadata.deletion_timestamp.is_none() {
             tracing::warn!(job = %key, pod = %name, "it was never seen; removing it");
@@ -206,6 +207,11 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
         let is_it = pod.uid.is_none() || metadata.uid == pod.uid;
         if !is_it || controller(&metadata).as_deref() != Some(&pod.job) {
             return Ok(None);
+        }
+        if is_labelled(&metadata, &key.name) {
+            // Only the watch is late.
+            let (kind, name, version) = (TargetKind::Pod, pod.name.clone(), version(&metadata));
+            return Ok(Some(Echo::Reached { kind, name, version }));
         }
         self.put_back(key, &reference, &pod.name, &metadata).await
     }

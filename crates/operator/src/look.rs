@@ -4,7 +4,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use serde_json::json;
 use trainyard_plan::{Plan, Settings, Snapshot};
 
 use crate::cache::JobKey;
@@ -12,7 +11,7 @@ use crate::core::{Core, Sight};
 use crate::execute::execute;
 use crate::metrics::Metrics;
 use crate::moment::Moment;
-use crate::port::{JobRef, NewEvent, Port};
+use crate::port::{NewEvent, Port};
 
 /// When to try again to write about a job that cannot be read.
 pub(crate) const UNREADABLE_AGAIN: Duration = Duration::from_secs(5);
@@ -92,7 +91,7 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             Sight::Gone => self.forget(key),
             Sight::Behind(at) => Look::later(at),
             Sight::Unreadable(reference, job) => self.report_unreadable(key, &reference, &job).await,
-            Sight::Leaving(reference, finalizers) => self.let_go(key, &reference, &finalizers).await,
+            Sight::Leaving(reference, job) => self.let_go(key, &reference, &job).await,
             Sight::Nothing => Look::default(),
             Sight::Clear(snapshot) => {
                 if let Some(patience) = wait(&snapshot) {
@@ -145,16 +144,5 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             self.metrics.job_deleted(key);
         }
         Look { found: Found::Gone, ..Look::default() }
-    }
-
-    /// An unreadable job that is being deleted. What it made goes through owner references; nothing else can be known about it.
-    async fn let_go(&self, key: &JobKey, reference: &JobRef, finalizers: &[String]) -> Look {
-        let mut look = Look { found: Found::SomethingToDo, ..Look::default() };
-        let patch = json!({"metadata": {"finalizers": finalizers}});
-        if let Err(refusal) = self.port.patch_job(reference, &patch).await {
-            tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, "its finalizer stays: {refusal}");
-            look.wake((self.clock)().instant + UNREADABLE_AGAIN);
-        }
-        look
     }
 }

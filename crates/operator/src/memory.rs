@@ -154,11 +154,30 @@ impl Memory {
         let waited = now.duration_since(*self.waiting_since.get_or_insert(now));
         if waited >= PATIENCE {
             tracing::warn!(job = %key, echoes = ?self.echoes, "own writes were not seen again; going on without them");
+            self.lost = self.out_of_sight(cache, key);
             self.echoes.clear();
             self.waiting_since = None;
-            return None;
+            return (!self.lost.is_empty()).then_some(Duration::ZERO);
         }
         PATIENCE.checked_sub(waited)
+    }
+}
+
+impl Memory {
+    /// Pods that we wrote and that are not seen: the watch may only be slow.
+    fn out_of_sight(&self, cache: &Cache, key: &JobKey) -> Vec<LostPod> {
+        let written = self.echoes.iter().filter_map(|echo| match echo {
+            Echo::Reached { kind: TargetKind::Pod, name, .. } => Some(name),
+            _ => None,
+        });
+        let unseen = written.filter(|name| cache.pods.named(key, name).is_none());
+        let lost = unseen.map(|name| LostPod {
+            job: self.job.clone(),
+            name: name.clone(),
+            uid: None,
+            attempt: None,
+        });
+        lost.collect()
     }
 }
 

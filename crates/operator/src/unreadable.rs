@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::json;
-use trainyard_api::{State, condition};
+use trainyard_api::{State, condition, names};
 use trainyard_plan::{Importance, Notice, UNREADABLE};
 
 use crate::cache::JobKey;
@@ -58,6 +58,21 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
                 tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, "its status was not written: {refusal}");
                 look.wake((self.clock)().instant + UNREADABLE_AGAIN);
             }
+        }
+        look
+    }
+
+    /// One that is being deleted. What it made goes through owner references; nothing else can be known about it. Only this very
+    /// version of it: however late the write comes, the next job of that name keeps its finalizers.
+    pub(crate) async fn let_go(&self, key: &JobKey, reference: &JobRef, job: &Unreadable) -> Look {
+        let mut look = Look { found: Found::SomethingToDo, ..Look::default() };
+        let others = job.metadata.finalizers.iter().flatten().filter(|name| *name != names::FINALIZER);
+        let others: Vec<&String> = others.collect();
+        let version = job.metadata.resource_version.as_deref().unwrap_or_default();
+        let patch = json!({"metadata": {"resourceVersion": version, "finalizers": others}});
+        if let Err(refusal) = self.port.patch_job(reference, &patch).await {
+            tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, "its finalizer stays: {refusal}");
+            look.wake((self.clock)().instant + UNREADABLE_AGAIN);
         }
         look
     }

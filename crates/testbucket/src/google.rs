@@ -1,7 +1,6 @@
 //! Google's dialect: their XML API is that of S3, with tokens instead of signatures and other names of headers.
 //!
-//! Only what differs is told here. That it is as the real service has it was checked against Google's documentation of the XML
-//! API, and nowhere else.
+//! Only what differs is told here, as far as our client makes use of it. Nobody has held it against the real service.
 
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, HeaderName};

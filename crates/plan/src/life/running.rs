@@ -9,7 +9,7 @@ use trainyard_api::{
 };
 
 use super::judge::{Case, Gang, Verdict, is_copying};
-use super::{backoff, budget, ending, invalid, report, single};
+use super::{backoff, budget, ending, has_finalizer, invalid, report, single};
 use crate::build;
 use crate::draft::{Draft, later};
 use crate::inputs;
@@ -450,9 +450,17 @@ fn staff(
 /// The pods of the attempt that ended last. None of them is seen any more, but one may only have lost its label, or never have been
 /// told of: in that case, two attempts would work on the same checkpoints.
 fn pods_before(draft: &Draft<'_>, world: &World<'_>) -> Vec<String> {
-    let Some(last) = draft.status.attempts.last() else { return Vec::new() };
+    let last = draft.status.attempts.last();
+    if last.is_none() && !has_finalizer(draft.snapshot) {
+        // Nothing was ever made.
+        return Vec::new();
+    }
+    // Without attempts, somebody has removed the status.
     let now: BTreeSet<String> = world.members().map(|member| member.pod_name(world.job)).collect();
-    let before = last.world.as_deref().into_iter().flat_map(|shape| world::pods_of_shape(world.job, shape));
+    let before = last
+        .and_then(|last| last.world.as_deref())
+        .into_iter()
+        .flat_map(|shape| world::pods_of_shape(world.job, shape));
     now.into_iter().chain(before).collect::<BTreeSet<_>>().into_iter().collect()
 }
 

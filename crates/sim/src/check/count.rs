@@ -55,10 +55,8 @@ impl Checker {
             );
         }
         for attempt in newly.iter().filter(|attempt| attempt.cause == Some(Cause::Disruption)) {
-            // Known (`tests/regressions.rs`, ignored there): a pod whose label was put back, and which is not seen again for longer than
-            // an operator waits for its own writes, is taken for deleted.
             let mut pods = self.of(uid, Some(attempt.number));
-            let taken = pods.any(|pod| pod.disruption.is_some() || pod.going || pod.hidden);
+            let taken = pods.any(|pod| pod.disruption.is_some() || pod.going);
             demand!(taken || self.rivals, "attempt {} was disrupted, and nobody was taken", attempt.number);
         }
         let counted = |status: &TrainingJobStatus| status.restarts.unwrap_or_default().application;

@@ -5,7 +5,6 @@ use trainyard_api::{FailureAction, FailureRule};
 
 /// What really happened to a pod.
 #[derive(Clone, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Fact {
     pub(super) job: String,
     pub(super) name: String,
@@ -19,8 +18,6 @@ pub(super) struct Fact {
     pub(super) reason: Option<String>,
     /// Why the cluster took it, if it did.
     pub(super) disruption: Option<String>,
-    /// Once it had not the label by which it is seen.
-    pub(super) hidden: bool,
     /// It was told to go, or is gone.
     pub(super) going: bool,
     /// The end of its log.
