@@ -2,8 +2,10 @@
 
 pub(crate) mod down;
 mod jobs;
+mod line;
 mod outcome;
 pub(crate) mod run;
+mod screen;
 mod state;
 pub(crate) mod up;
 mod view;

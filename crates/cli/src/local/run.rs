@@ -15,6 +15,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 use trainyard_api::{Cause, State, TrainingJob, condition, names};
 use trainyard_apiserver::ApiServer;
 use trainyard_plan::{NewObject, Settings, Snapshot, Step, World, plan};
@@ -22,7 +23,7 @@ use trainyard_plan::{NewObject, Settings, Snapshot, Step, World, plan};
 use super::jobs::{self, Change, Objects, title};
 use super::outcome::{self, Code};
 use super::state;
-use super::view::View;
+use super::view::{FRAME, View};
 use super::yard::{Machine, Yard};
 use crate::{logging, manifest};
 
@@ -35,6 +36,8 @@ const NEXT_LINE: Duration = Duration::from_secs(2);
 const ALL_LINES: Duration = Duration::from_mins(1);
 /// A longer line is shown in parts.
 const LINE_MAX: usize = 16 << 10;
+/// How many lines of output may wait to be shown, and are shown between two looks at anything else.
+const LINES_AT_ONCE: usize = 1024;
 /// How many lines are shown of a worker that failed and whose output is not shown otherwise.
 const TAIL: usize = 10;
 
@@ -247,8 +250,11 @@ impl Run {
         let pods: Api<Pod> = Api::all(self.client.clone());
         let ours = format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY);
         let mut pods = watcher::watcher(pods, watcher::Config::default().labels(&ours)).boxed();
-        let (line, mut lines) = mpsc::channel::<String>(1024);
+        let (line, mut lines) = mpsc::channel::<String>(LINES_AT_ONCE);
         let mut tick = tokio::time::interval(Duration::from_millis(500));
+        let mut frame = tokio::time::interval(FRAME);
+        frame.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut batch = Vec::new();
         loop {
             tokio::select! {
                 code = signals.next() => return Ok(Some(code)),
@@ -264,7 +270,10 @@ impl Run {
                         self.show_log(&pod, &line);
                     }
                 }
-                Some(text) = lines.recv() => self.view.line(&text),
+                _ = lines.recv_many(&mut batch, LINES_AT_ONCE) => {
+                    batch.drain(..).for_each(|text| self.view.line(&text));
+                }
+                _ = frame.tick() => self.view.draw(),
                 _ = tick.tick() => self.show_failures().await,
             }
             if self.is_over() || self.is_stuck() {
