@@ -6,6 +6,7 @@
 pub mod checkpoint;
 pub mod crd;
 mod entries;
+mod fields;
 pub mod hash;
 pub mod names;
 mod policy;

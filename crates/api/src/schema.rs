@@ -154,7 +154,7 @@ fn unknown_field(schema: &JSONSchemaProps, name: &str) -> String {
 }
 
 /// The name that is at most two edits away, if there is one.
-pub(crate) fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     names
         .map(|candidate| (edits(name, candidate), candidate))
         .filter(|(edits, _)| *edits <= 2)

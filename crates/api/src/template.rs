@@ -3,14 +3,17 @@
 //! It must be a pod template as Kubernetes knows it (a misspelt field would otherwise be dropped in
 //! silence), and it may not change what Trainyard's own bookkeeping rests on.
 
+use std::cell::RefCell;
+
 use k8s_openapi::api::core::v1::PodTemplateSpec;
+use serde::Deserialize;
 use serde_json::Value;
 
+use crate::fields::{Checked, Place};
 use crate::names::{
     APP_LABEL, ATTEMPT_LABEL, CONTAINER, JOB_LABEL, MANAGED_BY_LABEL, ROLE_LABEL, WORKER_LABEL,
 };
 use crate::problem::{FieldPath, Problem};
-use crate::schema::nearest;
 use crate::validate::OURS;
 
 /// Lists whose items are known by a key, so that an overlay can say which one it means.
@@ -43,12 +46,12 @@ pub fn template_problems(template: &Value, training: &Training<'_>, path: &Field
     strip_directives(&mut plain);
     // Keys are completed, so that an overlay may leave out what Kubernetes requires of a whole pod.
     complete(&mut plain);
-    match serde_json::from_value::<PodTemplateSpec>(plain.clone()) {
-        Err(error) => problems.push(Problem::error(path.clone(), format!("is not a pod template: {error}"))),
-        Ok(parsed) => {
-            let kept = serde_json::to_value(parsed).unwrap_or_default();
-            unknown_fields(&plain, &kept, path, &mut problems);
-        }
+    let unknown = RefCell::default();
+    let read =
+        PodTemplateSpec::deserialize(Checked { value: &plain, place: Place::Root(path), unknown: &unknown });
+    problems.extend(unknown.into_inner());
+    if let Err(error) = read {
+        problems.push(Problem::error(path.clone(), format!("is not a pod template: {error}")));
     }
     let spec = fields.get("spec");
     let field = |name: &str| spec.and_then(|spec| spec.get(name));
@@ -191,42 +194,6 @@ fn complete(template: &mut Value) {
     }
 }
 
-/// What was written but not understood: it is missing after a round through the types.
-fn unknown_fields(written: &Value, kept: &Value, path: &FieldPath, problems: &mut Vec<Problem>) {
-    match (written, kept) {
-        (Value::Object(written), Value::Object(kept)) => {
-            for (name, value) in written {
-                match kept.get(name) {
-                    Some(kept) => unknown_fields(value, kept, &path.key(name), problems),
-                    // Empty values and nulls may vanish without having been unknown.
-                    None if is_empty(value) => {}
-                    None => {
-                        let hint = nearest(name, kept.keys().map(String::as_str))
-                            .map(|near| format!("; did you mean {near}?"))
-                            .unwrap_or_default();
-                        problems.push(Problem::error(path.key(name), format!("unknown field{hint}")));
-                    }
-                }
-            }
-        }
-        (Value::Array(written), Value::Array(kept)) => {
-            for (index, (written, kept)) in written.iter().zip(kept).enumerate() {
-                unknown_fields(written, kept, &path.index(index), problems);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -287,7 +254,7 @@ mod tests {
         });
         let problems = problems(&template).join("\n");
         for expected in [
-            "spec.template.spec.nodeSelecter: unknown field",
+            "spec.template.spec.nodeSelecter: unknown field; did you mean nodeSelector?",
             "spec.template.spec.restartPolicy: must be Never",
             "spec.template.spec.hostname: is set by Trainyard",
             "spec.template.spec.containers[0].name: is required",
@@ -296,6 +263,39 @@ mod tests {
         }
         let wrong = self::problems(&json!({"spec": {"nodeSelector": [1]}}));
         assert!(wrong[0].contains("is not a pod template"), "{wrong:?}");
+    }
+
+    #[test]
+    fn misspelt_fields_are_found_at_every_depth_even_if_they_are_empty() {
+        let container = "spec.template.spec.containers[0]";
+        for (field, expected) in [
+            (json!({"volumeMount": []}), ".volumeMount: unknown field; did you mean volumeMounts?"),
+            (json!({"envfrom": null}), ".envfrom: unknown field; did you mean envFrom?"),
+            (json!({"env": [{"nam": ""}]}), ".env[0].nam: unknown field; did you mean name?"),
+            (json!({"resources": {"limit": {}}}), ".resources.limit: unknown field; did you mean limits?"),
+            (
+                json!({"volumeMounts": [{"name": "a", "mountpath": "/a", "mountPath": "/a"}]}),
+                ".volumeMounts[0].mountpath: unknown field; did you mean mountPath?",
+            ),
+        ] {
+            let mut item = field.clone();
+            item["name"] = "training-worker".into();
+            let problems = problems(&json!({"spec": {"containers": [item]}}));
+            assert!(problems.contains(&format!("{container}{expected}")), "{field}: {problems:?}");
+        }
+        // Names of resources, labels and selectors are anybody's.
+        let free = json!({
+            "metadata": {"labels": {"anything": ""}},
+            "spec": {
+                "nodeSelector": {"any/thing": ""},
+                "containers": [{
+                    "name": "training-worker", "args": [], "env": null, "securityContext": {},
+                    "resources": {"limits": {"any.thing/else": 1}}, "livenessProbe": {"httpGet": {"port": "http"}},
+                }],
+                "volumes": [{"name": "a", "emptyDir": {"sizeLimit": "1Gi"}}],
+            },
+        });
+        assert_eq!(problems(&free), Vec::<String>::new());
     }
 
     #[test]

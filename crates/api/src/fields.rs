@@ -1,0 +1,142 @@
+//! Reads a Kubernetes type and notes every field that the type does not know.
+//!
+//! The types of `k8s_openapi` pass over such fields in silence. But they tell whoever reads for them which fields they
+//! know, so no schema has to be kept in memory for this.
+
+use std::cell::RefCell;
+use std::iter::Enumerate;
+use std::slice;
+
+use serde::de::value::BorrowedStrDeserializer;
+use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserializer, forward_to_deserialize_any};
+use serde_json::{Error, Value};
+
+use crate::problem::{FieldPath, Problem};
+use crate::schema::nearest;
+
+/// A value and where it stands.
+pub(crate) struct Checked<'de, 'p> {
+    pub(crate) value: &'de Value,
+    pub(crate) place: Place<'p>,
+    pub(crate) unknown: &'p RefCell<Vec<Problem>>,
+}
+
+/// Where a value stands. One that nobody complains about is not spelled out.
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'p> {
+    Root(&'p FieldPath),
+    Key(&'p Place<'p>, &'p str),
+    Index(&'p Place<'p>, usize),
+}
+
+impl Place<'_> {
+    fn path(&self) -> FieldPath {
+        match self {
+            Place::Root(path) => (*path).clone(),
+            Place::Key(parent, name) => parent.path().key(name),
+            Place::Index(parent, index) => parent.path().index(*index),
+        }
+    }
+}
+
+impl<'de> Deserializer<'de> for Checked<'de, '_> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let Self { value, place, unknown } = self;
+        match value {
+            Value::Array(items) => {
+                visitor.visit_seq(Items { rest: items.iter().enumerate(), place: &place, unknown })
+            }
+            Value::Object(fields) => {
+                visitor.visit_map(Fields { rest: fields.iter(), next: None, place: &place, unknown })
+            }
+            single => single.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        known: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        for name in self.value.as_object().into_iter().flat_map(|fields| fields.keys()) {
+            if !known.contains(&name.as_str()) {
+                let hint = nearest(name, known.iter().copied())
+                    .map(|near| format!("; did you mean {near}?"))
+                    .unwrap_or_default();
+                let problem = Problem::error(self.place.path().key(name), format!("unknown field{hint}"));
+                self.unknown.borrow_mut().push(problem);
+            }
+        }
+        self.deserialize_any(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        if self.value.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.value.deserialize_enum(name, variants, visitor)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map identifier ignored_any
+    }
+}
+
+struct Items<'de, 'p> {
+    rest: Enumerate<slice::Iter<'de, Value>>,
+    place: &'p Place<'p>,
+    unknown: &'p RefCell<Vec<Problem>>,
+}
+
+impl<'de> SeqAccess<'de> for Items<'de, '_> {
+    type Error = Error;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
+        let Some((index, value)) = self.rest.next() else { return Ok(None) };
+        let place = Place::Index(self.place, index);
+        seed.deserialize(Checked { value, place, unknown: self.unknown }).map(Some)
+    }
+}
+
+struct Fields<'de, 'p> {
+    rest: serde_json::map::Iter<'de>,
+    /// The field whose key has been read.
+    next: Option<(&'de str, &'de Value)>,
+    place: &'p Place<'p>,
+    unknown: &'p RefCell<Vec<Problem>>,
+}
+
+impl<'de> MapAccess<'de> for Fields<'de, '_> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+        let Some((name, value)) = self.rest.next() else { return Ok(None) };
+        self.next = Some((name, value));
+        seed.deserialize(BorrowedStrDeserializer::new(name)).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
+        let (name, value) = self.next.take().ok_or_else(|| Error::custom("a value before its key"))?;
+        let place = Place::Key(self.place, name);
+        seed.deserialize(Checked { value, place, unknown: self.unknown })
+    }
+}
