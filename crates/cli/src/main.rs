@@ -6,6 +6,7 @@ mod heap;
 mod local;
 mod logging;
 mod manifest;
+mod mistakes;
 mod operator;
 mod validate;
 

@@ -8,9 +8,13 @@ use anyhow::Context;
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
 use serde_json::{Map, Number, Value};
 use trainyard_api::problem::Segment;
-use trainyard_api::{FieldPath, names};
+use trainyard_api::schema::nearest;
+use trainyard_api::{FieldPath, Problem, names};
+
+use crate::mistakes;
 
 /// One document of a file.
+#[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) value: Value,
     /// Line on which it starts.
@@ -25,9 +29,17 @@ const SIZE_MAX: usize = 8 << 20;
 
 /// Why a file is no YAML.
 pub(crate) struct SyntaxError {
-    pub(crate) line: usize,
-    pub(crate) column: usize,
+    line: usize,
+    column: usize,
     pub(crate) message: String,
+    /// The lines to look at, and what to do.
+    explained: String,
+}
+
+impl SyntaxError {
+    pub(crate) fn told(&self, file: &str) -> String {
+        format!("{file}:{}:{}: {}{}", self.line, self.column, self.message, self.explained)
+    }
 }
 
 /// The text of a file, or of standard input for `-`, and what to call it.
@@ -45,7 +57,7 @@ pub(crate) fn text_of(file: &Path) -> anyhow::Result<(String, String)> {
 pub(crate) fn documents(text: &str) -> Result<Vec<Document>, SyntaxError> {
     if text.len() > SIZE_MAX {
         let message = format!("{} MB are too much for a manifest", text.len() >> 20);
-        return Err(SyntaxError { line: 1, column: 1, message });
+        return Err(SyntaxError { line: 1, column: 1, message, explained: String::new() });
     }
     let nodes = MarkedYaml::load_from_str(text).map_err(|error| SyntaxError {
         line: error.marker().line(),
@@ -55,6 +67,7 @@ pub(crate) fn documents(text: &str) -> Result<Vec<Document>, SyntaxError> {
         } else {
             format!("this is not YAML: {}", error.info())
         },
+        explained: mistakes::explained(text, error.marker().line(), error.marker().col() + 1),
     })?;
     let mut documents = Vec::new();
     for node in &nodes {
@@ -94,6 +107,21 @@ impl Document {
         kind == names::KIND && version.starts_with(names::GROUP)
     }
 
+    /// What keeps this from being the TrainingJob that it looks like.
+    pub(crate) fn nearly_a_job(&self) -> Option<Problem> {
+        let (version, kind) = self.kind();
+        let served = format!("{}/{}", names::GROUP, names::STORAGE_VERSION);
+        if kind == names::KIND {
+            // Others have resources of that name, too.
+            let meant = version.is_empty() || nearest(&version, [served.as_str()].into_iter()).is_some();
+            let message = format!("{version:?} is not known; did you mean {served}?");
+            return meant.then(|| Problem::error(FieldPath::of(&["apiVersion"]), message));
+        }
+        nearest(&kind, [names::KIND].into_iter()).map(|near| {
+            Problem::error(FieldPath::of(&["kind"]), format!("{kind} is not known; did you mean {near}?"))
+        })
+    }
+
     /// The line of a field; of a missing one, the line of what should contain it.
     pub(crate) fn line_of(&self, path: &FieldPath) -> usize {
         let mut segments = path.segments();
@@ -115,6 +143,7 @@ fn convert(node: &MarkedYaml<'_>, path: &mut Vec<Segment>, lines: &mut Lines) ->
         line: node.span.start.line(),
         column: node.span.start.col() + 1,
         message: message.to_owned(),
+        explained: String::new(),
     };
     Ok(match &node.data {
         YamlData::Value(scalar) => self::scalar(scalar),

@@ -57,7 +57,7 @@ fn check(file: &str, text: &str, gpu_resource: &str, tally: &mut Tally) {
     let documents = match manifest::documents(text) {
         Ok(documents) => documents,
         Err(error) => {
-            say!("{file}:{}:{}: {}", error.line, error.column, error.message);
+            say!("{}", error.told(file));
             tally.errors += 1;
             return;
         }
@@ -68,6 +68,11 @@ fn check(file: &str, text: &str, gpu_resource: &str, tally: &mut Tally) {
     }
     for document in documents {
         let (api_version, kind) = document.kind();
+        if let Some(problem) = document.nearly_a_job().filter(|_| !document.is_job()) {
+            say!("{file}:{}: {problem}", document.line_of(&problem.path));
+            tally.errors += 1;
+            continue;
+        }
         if !document.is_job() {
             say!("{file}:{}: passed over: {api_version} {kind} is no TrainingJob", document.line);
             continue;

@@ -129,6 +129,12 @@ fn what_cannot_be_read_is_told() {
     let output = trainyard(&["validate", "-"], "spec: [1,\n  : }");
     assert!(text(&output.stdout).contains("this is not YAML"), "{}", text(&output.stdout));
     assert_eq!(output.status.code(), Some(1));
+    let misnamed =
+        "apiVersion: ml.example.com/v1\nkind: Trainingjob\nmetadata: {name: a}\nspec: {image: x}\n";
+    let output = trainyard(&["validate", "-"], misnamed);
+    let said = text(&output.stdout);
+    assert!(said.contains("<stdin>:2: kind: Trainingjob is not known; did you mean TrainingJob?"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
     let output = trainyard(&["validate", "no-such-file.yaml"], "");
     assert!(text(&output.stderr).contains("reading no-such-file.yaml"), "{}", text(&output.stderr));
     assert_eq!(output.status.code(), Some(2));

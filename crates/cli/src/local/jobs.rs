@@ -7,7 +7,7 @@ use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use serde_json::Value;
-use trainyard_api::TrainingJob;
+use trainyard_api::{FieldPath, TrainingJob, names};
 
 use crate::manifest::{self, Document};
 
@@ -26,8 +26,11 @@ const COMPANIONS: [(&str, &str, &str, bool); 8] = [
 /// The objects of a file, in its order.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
+    file: String,
     pub(crate) jobs: Vec<TrainingJob>,
-    companions: Vec<Value>,
+    /// The line of each job.
+    lines: Vec<usize>,
+    companions: Vec<Document>,
     /// What cannot be used here.
     pub(crate) passed_over: Vec<String>,
 }
@@ -63,12 +66,16 @@ pub(crate) fn read(
     changes: &[Change],
     workers: Option<i32>,
 ) -> anyhow::Result<Objects> {
-    let documents = manifest::documents(text)
-        .map_err(|error| anyhow::anyhow!("{file}:{}:{}: {}", error.line, error.column, error.message))?;
-    let mut objects = Objects::default();
+    let documents = manifest::documents(text).map_err(|error| anyhow::anyhow!("{}", error.told(file)))?;
+    let mut objects = Objects { file: file.to_owned(), ..Objects::default() };
     let mut errors = 0;
     let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();
     for mut document in documents {
+        if let Some(problem) = document.nearly_a_job().filter(|_| !document.is_job()) {
+            eprintln!("{file}:{}: {problem}", document.line_of(&problem.path));
+            errors += 1;
+            continue;
+        }
         if !document.is_job() {
             objects.take_companion(file, document);
             continue;
@@ -96,11 +103,12 @@ pub(crate) fn read(
         }
         errors += problems.iter().filter(|problem| problem.is_error()).count();
         if errors == 0 {
+            objects.lines.push(document.line);
             objects.jobs.push(serde_json::from_value(document.value).with_context(|| file.to_owned())?);
         }
     }
     if errors > 0 {
-        bail!("{file}: {errors} error{}; nothing was started", if errors == 1 { "" } else { "s" });
+        return Err(nothing_was_started(file, errors));
     }
     if objects.jobs.is_empty() {
         bail!("{file}: there is no TrainingJob in it");
@@ -116,42 +124,86 @@ pub(crate) fn read(
     Ok(objects)
 }
 
+fn nothing_was_started(file: &str, errors: usize) -> anyhow::Error {
+    anyhow::anyhow!("{file}: {errors} error{}; nothing was started", if errors == 1 { "" } else { "s" })
+}
+
 impl Objects {
     fn take_companion(&mut self, file: &str, document: Document) {
         let (version, kind) = document.kind();
         if COMPANIONS.iter().any(|(v, k, ..)| *v == version && *k == kind) {
-            self.companions.push(document.value);
+            self.companions.push(document);
         } else {
             self.passed_over
                 .push(format!("{file}:{}: passed over: {version} {kind} has no meaning here", document.line));
         }
     }
 
-    /// Creates everything, jobs last.
+    /// Creates everything, jobs last. What is refused has been told, with its line, when this fails.
     pub(crate) async fn create(&self, client: &Client) -> anyhow::Result<()> {
         for job in &self.jobs {
             let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
                 "name": job.metadata.namespace,
             }});
-            create(client, &namespace).await?;
+            // A name that is no good is told with the job.
+            let _ = create(client, &namespace).await;
         }
+        let mut errors = 0;
+        let refused = |line: usize, kind: &str, name: &str, refusal: Refusal| {
+            eprintln!("{}:{line}: {kind} {name}: {}", self.file, refusal.message);
+        };
         for companion in &self.companions {
-            create(client, companion).await?;
+            if let Err(refusal) = create(client, &companion.value).await {
+                let name = companion.value.pointer("/metadata/name").and_then(Value::as_str);
+                let line = companion.line_of(&refusal.field);
+                refused(line, &companion.kind().1, name.unwrap_or_default(), refusal);
+                errors += 1;
+            }
         }
-        for job in &self.jobs {
+        if errors > 0 {
+            return Err(nothing_was_started(&self.file, errors));
+        }
+        for (job, line) in self.jobs.iter().zip(&self.lines) {
             let api: Api<TrainingJob> =
                 Api::namespaced(client.clone(), job.metadata.namespace.as_deref().unwrap_or_default());
-            let name = job.metadata.name.as_deref().unwrap_or_default();
-            api.create(&PostParams::default(), job)
-                .await
-                .with_context(|| format!("creating the TrainingJob {name}"))?;
+            if let Err(error) = api.create(&PostParams::default(), job).await {
+                refused(*line, names::KIND, &title(job), error.into());
+                return Err(nothing_was_started(&self.file, 1));
+            }
         }
         Ok(())
     }
 }
 
+/// Why an object was not created.
+struct Refusal {
+    message: String,
+    /// The first field that is wrong, as far as the API server has told.
+    field: FieldPath,
+}
+
+impl From<kube::Error> for Refusal {
+    fn from(error: kube::Error) -> Self {
+        let kube::Error::Api(status) = error else {
+            return Self { message: format!("{:#}", anyhow::Error::from(error)), field: FieldPath::root() };
+        };
+        let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+        let field = causes.iter().map(|cause| cause.field.as_str()).find(|field| !field.is_empty());
+        Self { field: path(field.unwrap_or_default()), message: status.message.clone() }
+    }
+}
+
+/// A field as the API server writes it: `spec.accessModes[0]`.
+fn path(field: &str) -> FieldPath {
+    let steps = field.split(['.', '[', ']']).filter(|step| !step.is_empty());
+    steps.fold(FieldPath::root(), |path, step| match step.parse() {
+        Ok(index) => path.index(index),
+        Err(_) => path.key(step),
+    })
+}
+
 /// Creates an object, unless it is there.
-async fn create(client: &Client, object: &Value) -> anyhow::Result<()> {
+async fn create(client: &Client, object: &Value) -> Result<(), Refusal> {
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
     let Some((.., plural, namespaced)) = COMPANIONS.iter().find(|(v, k, ..)| *v == version && *k == kind)
@@ -160,7 +212,10 @@ async fn create(client: &Client, object: &Value) -> anyhow::Result<()> {
     };
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-    let object: DynamicObject = serde_json::from_value(object.clone())?;
+    let object: DynamicObject = serde_json::from_value(object.clone()).map_err(|error| Refusal {
+        message: format!("its metadata cannot be read: {error}"),
+        field: FieldPath::of(&["metadata"]),
+    })?;
     let api: Api<DynamicObject> = if *namespaced {
         let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
         Api::namespaced_with(client.clone(), namespace, &resource)
@@ -169,10 +224,7 @@ async fn create(client: &Client, object: &Value) -> anyhow::Result<()> {
     };
     match api.create(&PostParams::default(), &object).await {
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        Err(error) => Err(error).with_context(|| {
-            format!("creating the {kind} {}", object.metadata.name.as_deref().unwrap_or_default())
-        }),
-        Ok(_) => Ok(()),
+        other => other.map(drop).map_err(Refusal::from),
     }
 }
 
@@ -262,6 +314,10 @@ mod tests {
             assert!(text.parse::<Change>().is_err(), "{text}");
         }
         assert!(read("f", &JOB.replace("image", "imag"), &[], None).is_err());
+        for (right, wrong) in [("TrainingJob", "Trainingjob"), ("ml.example.com/v1", "ml.exampel.com/v1")] {
+            let error = read("f", &JOB.replace(right, wrong), &[], None).err().map(|error| error.to_string());
+            assert!(error.as_ref().is_some_and(|error| error.contains("1 error")), "{wrong}: {error:?}");
+        }
         assert!(read("f", "kind: ConfigMap\napiVersion: v1\n", &[], None).is_err(), "no job at all");
     }
 }
