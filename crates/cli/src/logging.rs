@@ -28,7 +28,11 @@ pub(crate) fn start(format: Format, filter: &str) -> anyhow::Result<()> {
         anyhow::anyhow!("--log-level {filter}: {error} (try error, warn, info, debug or trace)")
     })?;
     let terminal = std::io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A terminal that has gone away takes no lines, and complaining about that there would end this process.
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .log_internal_errors(false)
+        .with_writer(std::io::stderr);
     if format == Format::Json || (format == Format::Auto && !terminal) {
         builder.event_format(JsonLines).init();
     } else {

@@ -190,7 +190,7 @@ mod tests {
         let all = "Running  45%  epoch 5/10  loss 0.2346  accuracy 0.9400  1m 30s left  2/2 workers";
         assert_eq!(line("digits", 200), format!("digits ━━━━━━━━━╌╌╌╌╌╌╌╌╌╌╌ {all}"));
         assert_eq!(line("digits", 96), format!("digits ━━━╌╌╌╌╌ {all}"), "the bar shrinks first");
-        assert_eq!(line("digits", 80), format!("digits ━━━╌╌╌╌╌╌ {needed}"), "then further metrics go");
+        assert_eq!(line("digits", 80), format!("digits ━━━━╌╌╌╌╌ {needed}"), "then further metrics go");
         assert_eq!(line("digits-again", 80), format!("digits-again {needed}"), "then the bar");
         assert_eq!(line("digits-once-and-again", 80), format!("digits-once-and… {needed}"), "then the name");
         for width in 0..120 {

@@ -6,6 +6,7 @@ mod line;
 mod outcome;
 pub(crate) mod run;
 mod screen;
+mod signals;
 mod state;
 pub(crate) mod up;
 mod view;

@@ -14,6 +14,7 @@ pub(crate) enum Code {
     Failed = 1,
     // 2 is for whatever keeps the run from starting: a bad flag, a bad manifest, a directory in use.
     CannotStart = 3,
+    HungUp = 129,
     Interrupted = 130,
     Terminated = 143,
 }

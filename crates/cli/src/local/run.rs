@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use futures::stream::BoxStream;
 use futures::{AsyncReadExt, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
@@ -22,6 +23,7 @@ use trainyard_plan::{NewObject, Settings, Snapshot, Step, World, plan};
 
 use super::jobs::{self, Change, Objects, title};
 use super::outcome::{self, Code};
+use super::signals::Signals;
 use super::state;
 use super::view::{FRAME, View};
 use super::yard::{Machine, Yard};
@@ -46,10 +48,10 @@ const TAIL: usize = 10;
 /// Starts a control plane, the operator and a node inside this process, runs every TrainingJob in FILE as processes of
 /// this machine, and shows their progress. Images are not pulled: commands run with what this machine has, in the
 /// directory of FILE. Checkpoints are kept in .trainyard beside FILE, and the next run goes on from them. Ctrl-C ends
-/// the workers in order, a second one at once.
+/// the workers in order, a second one at once; a terminal that goes away ends them in order, unless nohup is used.
 ///
 /// Exits with 0 when all jobs completed, 1 when one failed, 2 when the command or the file is wrong, 3 when a job cannot
-/// start on this machine, 130 after Ctrl-C, 143 after SIGTERM.
+/// start on this machine, 129 after the terminal has gone away, 130 after Ctrl-C, 143 after SIGTERM.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// The file; - for standard input.
@@ -160,8 +162,10 @@ async fn serve(options: Options, objects: &Objects) -> anyhow::Result<Code> {
     let directory = options.file.parent().filter(|parent| !parent.as_os_str().is_empty());
     let working_dir =
         directory.unwrap_or(Path::new(".")).canonicalize().context("the directory of the file")?;
+    let mut signals = Signals::new()?;
     let server = ApiServer::builder().build()?;
     let yard = Yard::start(&server, &options.machine, state_dir.clone(), working_dir).await?;
+    let (line, lines) = mpsc::channel(LINES_AT_ONCE);
     let mut run = Run {
         client: yard.client.clone(),
         view: View::new(options.output == Output::Json),
@@ -169,6 +173,10 @@ async fn serve(options: Options, objects: &Objects) -> anyhow::Result<Code> {
         several: objects.jobs.len() > 1,
         order: objects.jobs.iter().map(title).collect(),
         jobs: objects.jobs.iter().map(|job| (title(job), job.clone())).collect(),
+        pods: pods(&yard.client),
+        at_work: HashMap::new(),
+        line: Some(line),
+        lines,
         followed: HashSet::new(),
         followers: JoinSet::new(),
         tails: Tails::default(),
@@ -191,19 +199,19 @@ async fn serve(options: Options, objects: &Objects) -> anyhow::Result<Code> {
     if let Some(why) = yard.node.without_limits().filter(|_| objects.jobs.iter().any(limited)) {
         run.view.line(&format!("limits on memory and CPU are not enforced: {why}"));
     }
-    let created = objects.create(&yard.client).await;
-    let mut signals = Signals::new()?;
-    let interrupted = match created {
-        Ok(()) => run.follow(&mut signals).await?,
-        Err(error) => {
-            yard.stop(Duration::ZERO, std::future::pending()).await;
-            return Err(error);
-        }
-    };
-    if interrupted.is_some() {
-        run.view.line("stopping the workers; once more to stop them at once");
+    run.view.draw();
+    if let Err(error) = objects.create(&yard.client).await {
+        yard.stop(Duration::ZERO, std::future::pending()).await;
+        return Err(error);
     }
-    yard.stop(GRACE, async { _ = signals.next().await }).await;
+    let interrupted = run.follow(&mut signals).await;
+    match interrupted {
+        None => {}
+        Some(Code::HungUp) => run.view.hang_up(),
+        Some(_) => run.view.line("stopping the workers; once more to stop them at once"),
+    }
+    run.last_words(yard.stop(GRACE, signals.hurry(interrupted)), interrupted.is_some()).await;
+    run.rest_of_the_output(&mut signals).await;
     run.view.end();
     let worst = run.jobs.values().map(|job| outcome::code(&job.status.clone().unwrap_or_default())).max();
     let code = interrupted.or(worst).unwrap_or(Code::Completed);
@@ -228,6 +236,12 @@ struct Run {
     /// The jobs in the order of the file.
     order: Vec<String>,
     jobs: BTreeMap<String, TrainingJob>,
+    pods: BoxStream<'static, watcher::Result<Event<Pod>>>,
+    /// Pods that run now, by uid.
+    at_work: HashMap<String, AtWork>,
+    /// Lines to show, from everybody who follows a log. There is no sender once nobody else is going to be followed.
+    line: Option<mpsc::Sender<String>>,
+    lines: mpsc::Receiver<String>,
     /// Pods whose logs are shown.
     followed: HashSet<String>,
     followers: JoinSet<()>,
@@ -240,24 +254,26 @@ struct Run {
     stuck_since: Option<Instant>,
 }
 
+/// A pod that runs.
+struct AtWork {
+    job: String,
+    /// How long it may take to end.
+    grace: Duration,
+}
+
 type Tails = Arc<Mutex<HashMap<String, VecDeque<String>>>>;
 
 impl Run {
     /// Shows what happens until all jobs have ended, cannot start, or somebody interrupts.
-    async fn follow(&mut self, signals: &mut Signals) -> anyhow::Result<Option<Code>> {
+    async fn follow(&mut self, signals: &mut Signals) -> Option<Code> {
         let jobs: Api<TrainingJob> = Api::all(self.client.clone());
         let mut jobs = watcher::watcher(jobs, watcher::Config::default()).boxed();
-        let pods: Api<Pod> = Api::all(self.client.clone());
-        let ours = format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY);
-        let mut pods = watcher::watcher(pods, watcher::Config::default().labels(&ours)).boxed();
-        let (line, mut lines) = mpsc::channel::<String>(LINES_AT_ONCE);
         let mut tick = tokio::time::interval(Duration::from_millis(500));
-        let mut frame = tokio::time::interval(FRAME);
-        frame.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut frame = frames();
         let mut batch = Vec::new();
         loop {
             tokio::select! {
-                code = signals.next() => return Ok(Some(code)),
+                code = signals.next() => return Some(code),
                 Some(event) = jobs.next() => {
                     if let Ok(Event::Apply(job) | Event::InitApply(job)) = event {
                         self.view.job(&job);
@@ -265,14 +281,8 @@ impl Run {
                         self.jobs.insert(title(&job), job);
                     }
                 }
-                Some(event) = pods.next() => {
-                    if let Ok(Event::Apply(pod) | Event::InitApply(pod)) = event {
-                        self.show_log(&pod, &line);
-                    }
-                }
-                _ = lines.recv_many(&mut batch, LINES_AT_ONCE) => {
-                    batch.drain(..).for_each(|text| self.view.line(&text));
-                }
+                Some(event) = self.pods.next() => self.take_pod(event),
+                _ = self.lines.recv_many(&mut batch, LINES_AT_ONCE) => self.show(&mut batch),
                 _ = frame.tick() => self.view.draw(),
                 _ = tick.tick() => self.show_failures().await,
             }
@@ -280,22 +290,110 @@ impl Run {
                 break;
             }
         }
-        drop(line);
         self.show_failures().await;
-        let limit = Instant::now() + ALL_LINES;
+        None
+    }
+
+    /// Shows what the workers say while they are ended: whether a checkpoint was saved, for one.
+    async fn last_words(&mut self, stop: impl Future<Output = ()>, interrupted: bool) {
+        let mut stop = std::pin::pin!(stop);
+        let mut frame = frames();
+        let mut batch = Vec::new();
+        let began = Instant::now();
+        if interrupted {
+            self.tell_time_left(Duration::ZERO);
+        }
         loop {
-            match tokio::time::timeout(NEXT_LINE, lines.recv()).await {
-                Ok(Some(text)) if Instant::now() < limit => self.view.line(&text),
-                Ok(None) => break,
-                _ => {
-                    self.view.line(
-                        "some output of the workers is not shown; it is in the logs of the state directory",
-                    );
-                    break;
+            tokio::select! {
+                () = &mut stop => break,
+                Some(event) = self.pods.next() => self.take_pod(event),
+                _ = self.lines.recv_many(&mut batch, LINES_AT_ONCE) => self.show(&mut batch),
+                _ = frame.tick() => {
+                    if interrupted {
+                        self.tell_time_left(began.elapsed());
+                    }
+                    self.view.draw();
                 }
             }
         }
-        Ok(None)
+        self.at_work.clear();
+        if interrupted {
+            self.tell_time_left(Duration::ZERO);
+        }
+    }
+
+    /// Nobody runs any more; what is still on its way is shown.
+    async fn rest_of_the_output(&mut self, signals: &mut Signals) {
+        self.line = None;
+        let limit = Instant::now() + ALL_LINES;
+        let mut frame = frames();
+        let mut batch = Vec::new();
+        let mut next_line = Instant::now() + NEXT_LINE;
+        loop {
+            let in_time = tokio::select! {
+                count = self.lines.recv_many(&mut batch, LINES_AT_ONCE) => {
+                    self.show(&mut batch);
+                    if count == 0 {
+                        return;
+                    }
+                    next_line = Instant::now() + NEXT_LINE;
+                    Instant::now() < limit
+                }
+                () = tokio::time::sleep_until(next_line.into()) => false,
+                _ = signals.next() => false,
+                _ = frame.tick() => {
+                    self.view.draw();
+                    true
+                }
+            };
+            if !in_time {
+                let words = "some output of the workers is not shown; it is in the logs of the state directory";
+                return self.view.line(words);
+            }
+        }
+    }
+
+    fn show(&mut self, batch: &mut Vec<String>) {
+        batch.drain(..).for_each(|text| self.view.line(&text));
+    }
+
+    /// Says of each job that has not ended how many of its workers run, and for how long they may.
+    fn tell_time_left(&mut self, gone: Duration) {
+        for (title, job) in &self.jobs {
+            if job.status.as_ref().is_some_and(trainyard_api::TrainingJobStatus::is_terminal) {
+                continue;
+            }
+            let of_job = || self.at_work.values().filter(|pod| pod.job == *title);
+            let longest = of_job().map(|pod| pod.grace).max().unwrap_or_default();
+            self.view.stopping(title, of_job().count(), longest.saturating_sub(gone));
+        }
+    }
+
+    fn take_pod(&mut self, event: watcher::Result<Event<Pod>>) {
+        let pod = match event {
+            Ok(Event::Apply(pod) | Event::InitApply(pod)) => pod,
+            Ok(Event::Delete(pod)) => {
+                self.at_work.remove(&pod.uid().unwrap_or_default());
+                return;
+            }
+            _ => return,
+        };
+        let uid = pod.uid().unwrap_or_default();
+        match self.job_of(&pod) {
+            Some(job) if phase(&pod) == "Running" => {
+                let own = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+                let own = own.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
+                let grace = own.map_or(GRACE, |own| own.min(GRACE));
+                self.at_work.insert(uid, AtWork { job: title(job), grace });
+            }
+            _ => _ = self.at_work.remove(&uid),
+        }
+        self.show_log(&pod);
+    }
+
+    fn job_of(&self, pod: &Pod) -> Option<&TrainingJob> {
+        let name = pod.labels().get(names::JOB_LABEL)?;
+        self.jobs.values().find(|job| job.name_any() == *name && job.namespace() == pod.namespace())
     }
 
     /// An attempt has ended because of a pod: what that pod said last is worth showing.
@@ -368,31 +466,24 @@ impl Run {
     }
 
     /// Shows the log of a pod that has begun, once.
-    fn show_log(&mut self, pod: &Pod, line: &mpsc::Sender<String>) {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+    fn show_log(&mut self, pod: &Pod) {
         let (name, namespace) = (pod.name_any(), pod.namespace().unwrap_or_default());
-        let job = pod.labels().get(names::JOB_LABEL).cloned().unwrap_or_default();
-        let Some(job) =
-            self.jobs.values().find(|it| it.name_any() == job && it.namespace() == pod.namespace())
-        else {
-            return;
-        };
+        let (Some(line), Some(job)) = (&self.line, self.job_of(pod)) else { return };
+        let prefix = self.prefix(job, &name);
         let wanted = match self.logs {
             Logs::All => true,
             Logs::Leader => World::of(job).leader() == name,
             Logs::None => false,
         };
-        let begun = matches!(phase, "Running" | "Succeeded" | "Failed");
+        let begun = matches!(phase(pod), "Running" | "Succeeded" | "Failed");
+        let line = line.clone();
         if self.logs == Logs::None || !begun || !self.followed.insert(pod.uid().unwrap_or_default()) {
             return;
         }
-        let place = name.strip_prefix(&format!("{}-", job.name_any())).unwrap_or(&name);
-        let place = place.strip_prefix("workers-").unwrap_or(place);
-        let prefix = if self.several { format!("[{} {place}] ", title(job)) } else { format!("[{place}] ") };
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
         let target = if wanted {
             self.shown.insert(format!("{namespace}/{name}"));
-            Target::Shown(prefix, line.clone())
+            Target::Shown(prefix, line)
         } else {
             let key = format!("{namespace}/{name}");
             self.tails.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
@@ -400,6 +491,30 @@ impl Run {
         };
         self.followers.spawn(copy_log(pods, name, target));
     }
+
+    /// What stands in front of a pod's lines: its rank, or its place in its role.
+    fn prefix(&self, job: &TrainingJob, pod: &str) -> String {
+        let place = pod.strip_prefix(&format!("{}-", job.name_any())).unwrap_or(pod);
+        let place = place.strip_prefix("workers-").unwrap_or(place);
+        if self.several { format!("[{} {place}] ", title(job)) } else { format!("[{place}] ") }
+    }
+}
+
+/// All pods of jobs, as they change.
+fn pods(client: &Client) -> BoxStream<'static, watcher::Result<Event<Pod>>> {
+    let ours = format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY);
+    watcher::watcher(Api::all(client.clone()), watcher::Config::default().labels(&ours)).boxed()
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// When a terminal is drawn. One that is slow is not drawn more often later.
+fn frames() -> tokio::time::Interval {
+    let mut frames = tokio::time::interval(FRAME);
+    frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    frames
 }
 
 /// Where the lines of a log go.
@@ -455,25 +570,5 @@ async fn copy_log(pods: Api<Pod>, name: String, target: Target) {
     }
     if !rest.is_empty() {
         target.take(&String::from_utf8_lossy(&rest)).await;
-    }
-}
-
-/// Ctrl-C and SIGTERM.
-pub(super) struct Signals {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    pub(super) fn new() -> anyhow::Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    pub(super) async fn next(&mut self) -> Code {
-        tokio::select! {
-            _ = self.interrupt.recv() => Code::Interrupted,
-            _ = self.terminate.recv() => Code::Terminated,
-        }
     }
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 use trainyard_apiserver::{ApiServer, Tls, kubeconfig};
 
-use super::run::Signals;
+use super::signals::Signals;
 use super::state;
 use super::yard::{Machine, Yard};
 use crate::logging;
@@ -132,9 +132,9 @@ async fn serve(options: Options, directory: &Path) -> anyhow::Result<()> {
                 .await
         })
     };
-    signals.next().await;
+    let first = signals.next().await;
     say(std::io::stderr(), "stopping; once more to stop at once");
-    yard.stop(GRACE, async { _ = signals.next().await }).await;
+    yard.stop(GRACE, signals.hurry(Some(first))).await;
     let _ = stop.send(());
     let _ = answering.await;
     let _ = std::fs::remove_file(pid);

@@ -41,6 +41,8 @@ struct Shown {
     at: Option<Instant>,
     /// The last attempt of which it was told where it hung.
     hung: i32,
+    /// What is left to say of a job whose workers have been asked to end.
+    stopping: Option<String>,
 }
 
 impl View {
@@ -104,6 +106,26 @@ impl View {
         }
     }
 
+    /// The workers of a job have been asked to end.
+    pub(crate) fn stopping(&mut self, title: &str, workers: usize, left: Duration) {
+        let shown = self.jobs.entry(title.to_owned()).or_default();
+        let text = time_left(workers, left);
+        let first = shown.stopping.is_none();
+        let due = first || shown.at.is_none_or(|at| at.elapsed() >= PLAIN_INTERVAL);
+        shown.stopping = Some(text.clone());
+        if due && workers > 0 && matches!(self.form, Form::Lines) {
+            shown.at = Some(Instant::now());
+            self.line(&format!("{title}: {text}"));
+        }
+    }
+
+    /// The terminal has gone away: nothing is written to it any more. A file that is written instead is still there.
+    pub(crate) fn hang_up(&mut self) {
+        if matches!(self.form, Form::Screen(_)) {
+            self.form = Form::Quiet;
+        }
+    }
+
     /// A terminal shows what has happened since the last frame.
     pub(crate) fn draw(&mut self) {
         let size = size();
@@ -130,13 +152,27 @@ impl View {
         let now = Timestamp::now();
         // A cursor behind the last column is in the next row, for some terminals.
         let width = size.columns.saturating_sub(1);
-        self.jobs.iter().map(|(title, shown)| Line::of(title, &shown.status, now, width)).collect()
+        let line = |(title, shown): (&String, &Shown)| match &shown.stopping {
+            Some(text) => Line::stopping(title, &shown.status, text.clone(), width),
+            None => Line::of(title, &shown.status, now, width),
+        };
+        self.jobs.iter().map(line).collect()
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+fn time_left(workers: usize, left: Duration) -> String {
+    let seconds = left.as_millis().div_ceil(1000);
+    match (workers, seconds) {
+        (0, _) => "stopped".to_owned(),
+        (_, 0) => "stopping: the time to save is up".to_owned(),
+        (1, _) => format!("stopping: 1 worker has {seconds} s left to save"),
+        _ => format!("stopping: {workers} workers have {seconds} s left to save"),
     }
 }
 

@@ -25,6 +25,8 @@ echo done at $n";
     let ended = first.wait();
     assert_eq!(ended.code, Some(130), "{ended}");
     assert!(ended.stdout.contains("stopping the workers"), "{ended}");
+    assert!(ended.stdout.contains("bert: stopping: 1 worker has 30 s left to save"), "{ended}");
+    assert!(ended.stdout.contains("[0] saved at "), "what the worker said when it was asked to end: {ended}");
     assert!(ended.stdout.contains("bert: stopped"), "{ended}");
     bench.nobody_is_left();
     let saved = count().unwrap();
@@ -51,6 +53,51 @@ fn a_second_interrupt_stops_a_worker_that_ignores_the_first() {
     let ended = run.wait();
     assert_eq!(ended.code, Some(130), "{ended}");
     bench.nobody_is_left();
+}
+
+const SAVES: &str = "trap 'echo saved > saved; echo saved; exit 143' TERM\necho MARK runs\nwhile test ! -e go; do sleep 0.05; done";
+
+#[test]
+fn a_hang_up_stops_the_workers_in_order() {
+    let bench = Bench::new();
+    bench.write("job.yaml", &job("bert", 1, SAVES));
+    let run = bench.start(&["run", "job.yaml"]);
+    run.until_it_says("runs");
+    run.signal("-HUP");
+    let ended = run.wait();
+    assert_eq!(ended.code, Some(129), "{ended}");
+    assert!(ended.stdout.contains("[0] saved") && ended.stdout.contains("bert: stopped"), "{ended}");
+    bench.nobody_is_left();
+}
+
+#[test]
+fn a_terminal_that_goes_away_leaves_time_to_save() {
+    let bench = Bench::new();
+    bench.write("job.yaml", &job("bert", 1, SAVES));
+    // The terminal is this program's, and goes away while the job runs.
+    bench.write(
+        "terminal.py",
+        "import os, pty, sys\npid, terminal = pty.fork()\nif pid == 0:\n    os.execv(sys.argv[1], sys.argv[1:])\n\
+         seen = b''\nwhile b' runs' not in seen:\n    seen += os.read(terminal, 4096)\nos.close(terminal)\n\
+         sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n",
+    );
+    let ended = bench.run_by(&["python3", "terminal.py"], &["run", "job.yaml", "--log-level", "debug"]);
+    assert_eq!(ended.code, Some(129), "{ended}");
+    assert!(bench.path().join("saved").exists(), "{ended}");
+    bench.nobody_is_left();
+}
+
+#[test]
+fn nohup_lets_a_job_go_on() {
+    let bench = Bench::new();
+    bench.write("job.yaml", &job("bert", 1, SAVES));
+    let run = bench.start_by(&["nohup"], &["run", "job.yaml"]);
+    run.until_it_says("runs");
+    run.signal("-HUP");
+    std::fs::write(bench.path().join("go"), "").unwrap();
+    let ended = run.wait();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert!(!bench.path().join("saved").exists(), "{ended}");
 }
 
 #[test]
@@ -117,6 +164,23 @@ fn a_bad_file_is_told_with_its_line() {
     assert!(ended.stderr.contains("this is not YAML"), "{ended}");
     assert_eq!(bench.run(&["run", "nowhere.yaml"]).code, Some(2));
     assert!(!bench.path().join(".trainyard").exists(), "nothing was started");
+}
+
+#[test]
+fn other_objects_that_are_wrong_are_told_with_their_lines() {
+    let bench = Bench::new();
+    let text = job("bert", 1, "echo MARK")
+        + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: d}\ndata: {a: 5}\n\
+           ---\napiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: e}\nspec: {accessModes: []}\n";
+    bench.write("job.yaml", &text);
+    let ended = bench.run(&["run", "job.yaml"]);
+    assert_eq!(ended.code, Some(2), "{ended}");
+    let lines: Vec<&str> = ended.stderr.lines().collect();
+    assert_eq!(lines.len(), 3, "one line each: {ended}");
+    assert!(lines[0].starts_with("job.yaml:13: ConfigMap d: "), "{ended}");
+    assert!(lines[1].starts_with("job.yaml:21: PersistentVolumeClaim e: "), "{ended}");
+    assert_eq!(lines[2], "error: job.yaml: 2 errors; nothing was started");
+    assert!(!ended.stderr.contains("Status {"), "{ended}");
 }
 
 #[test]

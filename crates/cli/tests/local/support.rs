@@ -61,15 +61,29 @@ impl Bench {
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_trainyard"));
-        command.args(arguments).current_dir(self.path()).env("HOME", self.path());
+        self.command_by(&[], arguments)
+    }
+
+    /// The command as another one starts it: `nohup trainyard run job.yaml`.
+    fn command_by(&self, starter: &[&str], arguments: &[&str]) -> Command {
+        let words = [starter, &[env!("CARGO_BIN_EXE_trainyard")], arguments].concat();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).current_dir(self.path()).env("HOME", self.path());
         command.env_remove("TRAINYARD_STATE").env_remove("KUBECONFIG");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
     pub fn start(&self, arguments: &[&str]) -> Running {
-        let mut child = self.command(arguments).spawn().unwrap();
+        self.start_by(&[], arguments)
+    }
+
+    pub fn run_by(&self, starter: &[&str], arguments: &[&str]) -> Ended {
+        self.start_by(starter, arguments).wait()
+    }
+
+    pub fn start_by(&self, starter: &[&str], arguments: &[&str]) -> Running {
+        let mut child = self.command_by(starter, arguments).spawn().unwrap();
         let out = copy(child.stdout.take().unwrap());
         let err = copy(child.stderr.take().unwrap());
         Running { child, out, err }
