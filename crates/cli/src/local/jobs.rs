@@ -66,8 +66,7 @@ pub(crate) fn read(
     changes: &[Change],
     workers: Option<i32>,
 ) -> anyhow::Result<Objects> {
-    let documents = manifest::documents(text)
-        .map_err(|error| anyhow::anyhow!("{}", error.told(file)))?;
+    let documents = manifest::documents(text).map_err(|error| anyhow::anyhow!("{}", error.told(file)))?;
     let mut objects = Objects { file: file.to_owned(), ..Objects::default() };
     let mut errors = 0;
     let mut seen: BTreeMap<(String, String), usize> = BTreeMap::new();

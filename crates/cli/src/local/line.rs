@@ -137,7 +137,7 @@ fn parts(status: &TrainingJobStatus, now: Timestamp) -> Vec<Part> {
         parts.extend(value.map(|value| Part { text: format!("{name} {value:.4}"), worth }));
     }
     if let Some(end) = &status.estimated_completion {
-        parts.push(needed(format!("{} left", left(end.0.duration_since(now).as_secs()))));
+        parts.push(needed(format!("{} left", span(end.0.duration_since(now).as_secs()))));
     }
     if matches!(status.state, Some(State::Pending | State::Initializing)) {
         parts.extend(status.message.clone().map(|text| Part { text, worth: Worth::Sentence }));
@@ -148,7 +148,8 @@ fn parts(status: &TrainingJobStatus, now: Timestamp) -> Vec<Part> {
     parts
 }
 
-fn left(seconds: i64) -> String {
+/// "12s", "1m 30s", "2h 15m".
+pub(super) fn span(seconds: i64) -> String {
     match seconds.max(0) {
         seconds @ 0..60 => format!("{seconds}s"),
         seconds @ 60..3600 => format!("{}m {}s", seconds / 60, seconds % 60),

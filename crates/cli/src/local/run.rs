@@ -1,7 +1,7 @@
 //! `trainyard run FILE`: the jobs of a file, here, to the end.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,10 +10,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use futures::stream::BoxStream;
 use futures::{AsyncReadExt, StreamExt};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
@@ -59,7 +61,7 @@ pub(crate) struct Options {
     file: PathBuf,
 
     /// Number of workers, whatever the file says.
-    #[arg(long, short = 'w', value_name = "N", value_parser = clap::value_parser!(i32).range(0..=1024))]
+    #[arg(long, short = 'w', value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..=1024))]
     workers: Option<i32>,
 
     /// Change a field of the jobs, such as spec.hyperparameters.epochs=3; may be given more than once.
@@ -125,33 +127,45 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
 fn dry_run(objects: &Objects, output: Output) -> anyhow::Result<ExitCode> {
     let mut made = Vec::new();
     for job in &objects.jobs {
-        let plan = plan(&Snapshot::of(job.clone()), &Settings::default(), jiff::Timestamp::now());
+        let plan = plan(&Snapshot::of(job.clone()), &Settings::default(), Timestamp::now());
         for step in plan.steps() {
             let Step::Create(object) = step else { continue };
-            made.push(match object {
+            let mut object = match object {
                 NewObject::Pod(pod) => serde_json::to_value(pod)?,
                 NewObject::Service(service) => serde_json::to_value(service)?,
                 NewObject::ConfigMap(map) => serde_json::to_value(map)?,
                 NewObject::Claim(claim) => serde_json::to_value(claim)?,
-            });
+            };
+            // The job that they will belong to is not there, and has no uid yet: no API server takes such owners.
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.remove("ownerReferences");
+            }
+            made.push(object);
         }
     }
     match output {
         Output::Json => {
-            say(&format!("{:#}", serde_json::json!({"apiVersion": "v1", "kind": "List", "items": made})));
+            say(&format!("{:#}", serde_json::json!({"apiVersion": "v1", "kind": "List", "items": made})))?;
         }
         Output::Text => {
             for object in made {
-                say(&format!("---\n{}", serde_saphyr::to_string(&object)?.trim_end()));
+                say(&format!("---\n{}", serde_saphyr::to_string(&object)?.trim_end()))?;
             }
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a line. That nobody reads it any more is no reason to end otherwise.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stdout(), "{text}");
+/// Prints what was asked for. That nobody reads it any more is no reason to end otherwise; that there is no room for it
+/// is one.
+fn say(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        // The terminal has gone away.
+        Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EIO as i32) => Ok(()),
+        other => other.context("writing to standard output"),
+    }
 }
 
 async fn serve(options: Options, objects: &Objects) -> anyhow::Result<Code> {
@@ -217,14 +231,21 @@ async fn serve(options: Options, objects: &Objects) -> anyhow::Result<Code> {
     let code = interrupted.or(worst).unwrap_or(Code::Completed);
     let stopped = interrupted.is_some();
     let jobs = run.order.iter().filter_map(|title| run.jobs.get(title));
-    match options.output {
+    let now = Timestamp::now();
+    let told = match options.output {
         Output::Json => {
-            let jobs: Vec<_> = jobs.map(|job| outcome::as_json(job, stopped, &state_dir)).collect();
-            say(&format!("{:#}", serde_json::json!({"jobs": jobs, "exitCode": code as u8})));
+            let jobs: Vec<_> = jobs.map(|job| outcome::as_json(job, stopped, now, &state_dir)).collect();
+            say(&format!("{:#}", serde_json::json!({"jobs": jobs, "exitCode": code as u8})))
         }
-        Output::Text => jobs.for_each(|job| say(&outcome::told(job, stopped, &state_dir))),
+        Output::Text => {
+            let mut jobs = jobs.map(|job| outcome::told(job, stopped, now, &state_dir));
+            jobs.try_for_each(|text| say(&text))
+        }
+    };
+    match told {
+        Err(error) if code == Code::Completed => Err(error),
+        _ => Ok(code),
     }
-    Ok(code)
 }
 
 /// A run that is under way.
@@ -347,7 +368,8 @@ impl Run {
                 }
             };
             if !in_time {
-                let words = "some output of the workers is not shown; it is in the logs of the state directory";
+                let words =
+                    "some output of the workers is not shown; it is in the logs of the state directory";
                 return self.view.line(words);
             }
         }

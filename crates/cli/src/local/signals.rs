@@ -15,8 +15,7 @@ pub(super) struct Signals {
 impl Signals {
     pub(super) fn new() -> anyhow::Result<Self> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let hang_up =
-            if ignores_hang_up(&status) { None } else { Some(signal(SignalKind::hangup())?) };
+        let hang_up = if ignores_hang_up(&status) { None } else { Some(signal(SignalKind::hangup())?) };
         let interrupt = signal(SignalKind::interrupt())?;
         Ok(Self { interrupt, terminate: signal(SignalKind::terminate())?, hang_up })
     }

@@ -82,7 +82,13 @@ impl View {
             news || (waits && shown.status.message != status.message)
         };
         let line = told.then(|| {
-            let state = status.state.map_or("", State::as_str);
+            // Workers that are told of a checkpoint that was there before them have not failed.
+            let ended = status.attempts.iter().rfind(|attempt| !attempt.is_open());
+            let resumes = ended.is_some_and(|attempt| attempt.cause == Some(Cause::Resume));
+            let state = match status.state {
+                Some(State::Restarting) if resumes && status.checkpoint.is_some() => "Resuming",
+                state => state.map_or("", State::as_str),
+            };
             format!("{title}: {state}: {}", status.message.as_deref().unwrap_or_default())
         });
         let moved = !at_terminal

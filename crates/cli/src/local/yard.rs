@@ -25,15 +25,15 @@ const OPERATOR_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Machine {
     /// GPUs to give to workers [default: those that are found].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     gpus: Option<u32>,
 
     /// CPUs to give to workers, such as 4 or 2500m [default: all].
-    #[arg(long, value_name = "AMOUNT", value_parser = amount)]
+    #[arg(long, value_name = "AMOUNT", allow_negative_numbers = true, value_parser = amount)]
     cpu: Option<String>,
 
     /// Memory to give to workers, such as 8Gi [default: all].
-    #[arg(long, value_name = "AMOUNT", value_parser = amount)]
+    #[arg(long, value_name = "AMOUNT", allow_negative_numbers = true, value_parser = amount)]
     memory: Option<String>,
 
     /// Do without namespaces: mount paths and names in environment and arguments are rewritten instead.

@@ -177,8 +177,8 @@ fn other_objects_that_are_wrong_are_told_with_their_lines() {
     assert_eq!(ended.code, Some(2), "{ended}");
     let lines: Vec<&str> = ended.stderr.lines().collect();
     assert_eq!(lines.len(), 3, "one line each: {ended}");
-    assert!(lines[0].starts_with("job.yaml:13: ConfigMap d: "), "{ended}");
-    assert!(lines[1].starts_with("job.yaml:21: PersistentVolumeClaim e: "), "{ended}");
+    assert!(lines[0].starts_with("job.yaml:14: ConfigMap d: "), "{ended}");
+    assert!(lines[1].starts_with("job.yaml:22: PersistentVolumeClaim e: "), "{ended}");
     assert_eq!(lines[2], "error: job.yaml: 2 errors; nothing was started");
     assert!(!ended.stderr.contains("Status {"), "{ended}");
 }

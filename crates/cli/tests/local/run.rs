@@ -166,7 +166,36 @@ fn a_dry_run_shows_the_objects_and_makes_nothing() {
     for part in ["kind: Service", "kind: ConfigMap", "name: bert-workers-0", "name: bert-workers-1"] {
         assert!(ended.stdout.contains(part), "{part}: {ended}");
     }
+    assert!(
+        !ended.stdout.contains("ownerReferences"),
+        "nobody can own them before the job is there: {ended}"
+    );
     assert!(!bench.path().join(".trainyard").exists());
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_no_success() {
+    let bench = Bench::new();
+    bench.write("job.yaml", &job("bert", 1, "true"));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = bench.command(&["run", "job.yaml", "-o", "json"]).stdout(full).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("writing to standard output: No space left on device"), "{said}");
+}
+
+#[test]
+fn less_than_nothing_is_refused_in_words() {
+    let bench = Bench::new();
+    for (flag, words) in [
+        ("--gpus", "-1 is not in 0.."),
+        ("--workers", "-1 is not in 0..=1024"),
+        ("--cpu", "an amount is needed"),
+    ] {
+        let ended = bench.run(&["run", "job.yaml", flag, "-1"]);
+        assert_eq!(ended.code, Some(2), "{ended}");
+        assert!(ended.stderr.contains(words), "{flag}: {ended}");
+    }
 }
 
 #[test]
