@@ -8,28 +8,29 @@
 /// count from 1.
 pub(crate) fn explained(text: &str, line: usize, column: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
+    if lines.is_empty() {
+        return String::new();
+    }
     // The end of the file is behind its last line.
     let at_end = line > lines.len();
-    let line = line.clamp(1, lines.len().max(1));
+    let line = line.clamp(1, lines.len());
     let hint = hint(&lines, line);
     let mut shown: Vec<usize> = hint.iter().map(|hint| hint.line).collect();
     shown.extend(line.checked_sub(1).filter(|before| *before > 0));
     shown.push(line);
     shown.sort_unstable();
     shown.dedup();
-    let mut told = String::new();
+    let mut told = Vec::new();
     for number in shown {
         let content: String =
             lines.get(number - 1).copied().unwrap_or_default().chars().take(WIDTH).collect();
-        told.push_str(format!("\n{number:>6} | {}", content.replace('\t', "→")).trim_end());
+        told.push(format!("{number:>6} | {}", content.replace('\t', "→")).trim_end().to_owned());
     }
     if !at_end && column <= WIDTH {
-        told.push_str(&format!("\n       | {:>column$}", "^"));
+        told.push(format!("       | {:>column$}", "^"));
     }
-    if let Some(hint) = hint {
-        told.push_str(&format!("\n  {}", hint.words));
-    }
-    told
+    told.extend(hint.map(|hint| format!("  {}", hint.words)));
+    told.iter().map(|line| format!("\n{line}")).collect::<Vec<_>>().concat()
 }
 
 /// More of a line is not shown.
@@ -123,15 +124,21 @@ fn key_and_value(line: &str) -> (&str, &str) {
     (key, if value.starts_with('#') { "" } else { value })
 }
 
-/// The first bracket or quote, in this line or before it, that is not closed in its document. A quote that is closed in
-/// a later line is suspicious, too, where nothing else is: there are few who mean that.
+/// The first bracket or quote, in this line or before it, that is not closed in its document. What is in quotes may go on
+/// in lines that are indented more.
 fn never_closed(lines: &[&str], limit: usize) -> Option<(char, usize)> {
     let mut open: Vec<(char, usize)> = Vec::new();
     // The lines of a block scalar are indented more than its field.
     let mut block: Option<usize> = None;
-    let mut number = 0;
-    for line in lines {
-        number += 1;
+    // A quote that is open, its line, and how that is indented.
+    let mut quote: Option<(char, usize, usize)> = None;
+    for (line, number) in lines.iter().zip(1..) {
+        if let Some((mark, opened, of)) = quote
+            && !is_blank(line)
+            && indent(line) <= of
+        {
+            return (opened <= limit).then_some((mark, opened));
+        }
         if line.starts_with("---") {
             if number > limit {
                 break;
@@ -148,22 +155,18 @@ fn never_closed(lines: &[&str], limit: usize) -> Option<(char, usize)> {
         let mut begins = true;
         let mut characters = line.chars().peekable();
         while let Some(c) = characters.next() {
-            if begins && (c == '"' || c == '\'') {
-                let mut closed = false;
-                while let Some(inner) = characters.next() {
-                    if inner == '\\' && c == '"' {
-                        characters.next();
-                    } else if inner == c && characters.peek() == Some(&c) && c == '\'' {
-                        characters.next();
-                    } else if inner == c {
-                        closed = true;
-                        break;
-                    }
-                }
-                if !closed {
-                    return (number <= limit).then_some((c, number));
+            if let Some((mark, ..)) = quote {
+                let doubled = mark == '\'' && c == mark && characters.peek() == Some(&mark);
+                if doubled || (mark == '"' && c == '\\') {
+                    characters.next();
+                } else if c == mark {
+                    quote = None;
                 }
                 (begins, before) = (false, c);
+                continue;
+            }
+            if begins && (c == '"' || c == '\'') {
+                quote = Some((c, number, indent(line)));
                 continue;
             }
             match c {
@@ -178,18 +181,24 @@ fn never_closed(lines: &[&str], limit: usize) -> Option<(char, usize)> {
                 }
                 _ => {}
             }
-            let separates = matches!(c, '[' | '{' | ',' | ':' | '-');
-            begins = separates || (c.is_whitespace() && begins);
+            begins = match c {
+                '[' | '{' | ',' => !open.is_empty(),
+                ':' => true,
+                '-' | ' ' => begins,
+                _ => false,
+            };
             before = c;
         }
         let content = line.trim_end();
         if open.is_empty()
+            && quote.is_none()
             && content.rsplit([' ', '\t']).next().is_some_and(|last| last.starts_with(['|', '>']))
         {
             block = Some(indent(line));
         }
     }
-    open.into_iter().find(|(_, line)| *line <= limit)
+    let quote = quote.map(|(mark, opened, _)| (mark, opened));
+    quote.into_iter().chain(open).find(|(_, line)| *line <= limit)
 }
 
 #[cfg(test)]
@@ -242,9 +251,9 @@ mod tests {
 
     #[test]
     fn what_is_right_is_not_suspected() {
-        let text = "a: [1,\n  {b: \"]\"}, 'it''s']\nc: it's [ok\nd: |\n  [ \"\n  - x\ne: x # [\n---\nf: [\n";
+        let text = "a: [1,\n  {b: \"]\"}, 'it''s']\nc: it's [ok\ng: \"x [\n  y\"\nd: |\n  [ \"\n  - x\ne: x # [\n---\nf: [\n";
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(super::never_closed(&lines, 7), None);
-        assert_eq!(super::never_closed(&lines, 9), Some(('[', 9)));
+        assert_eq!(super::never_closed(&lines, 9), None);
+        assert_eq!(super::never_closed(&lines, 11), Some(('[', 11)));
     }
 }

@@ -49,7 +49,8 @@ impl View {
     pub(crate) fn new(quiet: bool) -> Self {
         let stdout = std::io::stdout();
         // A file of our own: standard output would divide what is written into lines.
-        let terminal = stdout.is_terminal().then(|| stdout.as_fd().try_clone_to_owned());
+        let can_draw = stdout.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        let terminal = can_draw.then(|| stdout.as_fd().try_clone_to_owned());
         let form = match terminal {
             _ if quiet => Form::Quiet,
             Some(Ok(terminal)) => Form::Screen(Screen::new(terminal.into())),
