@@ -164,6 +164,10 @@ fn check_host_path(path: &Path, kind: &str) -> Result<(), String> {
     match kind {
         "DirectoryOrCreate" if !exists => make_directory(path),
         "FileOrCreate" if !exists => fs::write(path, "").map_err(|error| format!("{shown}: {error}")),
+        _ if !exists => {
+            let advice = if kind.is_empty() { " (type: DirectoryOrCreate would make it)" } else { "" };
+            Err(format!("hostPath type check failed: {shown} does not exist{advice}"))
+        }
         "Directory" | "DirectoryOrCreate" if !path.is_dir() => {
             Err(format!("hostPath type check failed: {shown} is not a directory"))
         }

@@ -256,6 +256,20 @@ fn what_holds_pods_up_is_said_in_the_clusters_own_words() {
 }
 
 #[test]
+fn a_container_that_is_being_created_for_a_reason_holds_its_job_up() {
+    let mut bert = job("bert").workers(1).submitted();
+    bert.settle();
+    let why = "MountVolume.SetUp failed for volume \"m\" : configmap \"nope\" not found";
+    bert.waits("workers-0", "ContainerCreating", why);
+    bert.pass(10);
+    bert.settle();
+    let (status, reason, message) = bert.condition("Running");
+    assert_eq!((status, reason), ("False", "ContainerCreating"));
+    assert!(message.contains(why), "{message}");
+    assert!(bert.message().contains(why), "{}", bert.message());
+}
+
+#[test]
 fn terminal_states_are_final() {
     for failed in [false, true] {
         let mut bert = job("bert").workers(2).backoff_limit(0).submitted();

@@ -5,6 +5,7 @@
 mod bucket;
 mod faults;
 mod guarantee;
+mod node;
 mod run;
 mod support;
 mod up;

@@ -77,9 +77,11 @@ impl Task {
         match volumes::prepare(&self.pod, &rooms, self.surroundings()) {
             Ok(places) => {
                 self.volumes = Some(places);
+                self.explain(None);
                 true
             }
             Err(why) => {
+                self.explain(Some(&why));
                 if self.shared.notices.first_time(format!("{} {why}", self.uid)) {
                     self.shared.notices.warning(&self.pod, Voice::Kubelet, "FailedMount", why);
                 }
@@ -89,10 +91,21 @@ impl Task {
         }
     }
 
+    /// Says why containers that have never been started are not. A kubelet says that in an event alone, where nobody looks who
+    /// waits for a job.
+    fn explain(&mut self, why: Option<&str>) {
+        for story in &mut self.stories {
+            if let Now::Waiting { reason: "ContainerCreating" | "PodInitializing", message } = &mut story.now {
+                *message = why.map(str::to_owned);
+            }
+        }
+    }
+
     /// Writes the files anew that are made of a config map. Variables stay as they were, as everywhere.
     pub(super) fn config_map_changed(&mut self, map: &ConfigMap) {
         if self.volumes.is_none() {
-            // They are read when they are made.
+            // They are read when they are made, which may have waited for this one.
+            self.again = None;
             return;
         }
         let name = map.metadata.name.clone().unwrap_or_default();

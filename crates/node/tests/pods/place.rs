@@ -217,6 +217,29 @@ async fn what_is_missing_is_said_and_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_cannot_be_mounted_is_said_in_the_status_and_waited_for() {
+    let world = World::new().await;
+    let mut pod = script("early", "cat /m/k");
+    pod["spec"]["initContainers"] = json!([{"name": "first", "image": "i", "command": ["sleep", "0.3"]}]);
+    pod["spec"]["volumes"] = json!([{"name": "m", "configMap": {"name": "late"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "m", "mountPath": "/m"}]);
+    let message = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let status = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+        status.state.as_ref()?.waiting.as_ref()?.message.clone()
+    };
+    world.create(pod).await;
+    let waiting = world.wait("early", "explained", |pod| message(pod).is_some()).await;
+    assert_eq!(
+        message(&waiting).unwrap(),
+        "MountVolume.SetUp failed for volume \"m\" : configmap \"late\" not found"
+    );
+    world.create_any::<ConfigMap>(json!({"metadata": {"name": "late"}, "data": {"k": "v"}})).await;
+    world.wait("early", "no longer explained", |pod| message(pod).is_none()).await;
+    let pod = world.wait_phase("early", "Succeeded").await;
+    assert_eq!(world.log(&pod, "main", trainyard_apiserver::LogOptions::default()).await, "v");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn mount_points_in_directories_that_exist() {
     // A comma is nothing an overlay can be told about: this one is opened entry by entry.
     let foreign = tempfile::Builder::new().prefix("a,b").tempdir_in("/tmp").unwrap();
