@@ -430,7 +430,7 @@ impl Desk {
             Some((namespace, job, attempt)) => format!("{namespace}/{job}/{attempt}"),
             None => uid.to_owned(),
         };
-        self.ports.take(&holder, &ports::declared(&pod), ports::is_free, ports::any_free);
+        self.ports.take(&holder, &ports::declared(&pod), ports::reserve, ports::any_free);
         let host = Host::of(&pod, &Addresses::text(address));
         self.stale_names.insert(host.namespace.clone());
         let (task, news) = mpsc::unbounded_channel();

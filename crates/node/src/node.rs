@@ -138,6 +138,11 @@ impl Node {
     pub fn without_namespaces(&self) -> Option<&str> {
         self.isolation.as_deref()
     }
+    /// What people who watch should know, from now on: a port that was replaced, a log that cannot be written.
+    pub fn remarks(&self) -> tokio::sync::broadcast::Receiver<String> {
+        self.shared.notices.remarks()
+    }
+
 }
 
 impl Node {

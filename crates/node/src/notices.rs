@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Api;
 use kube::api::PostParams;
-use tokio::sync::mpsc;
+use tokio::sync::{broadcast, mpsc};
 
 /// Who says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,7 @@ pub(crate) struct Notices {
     node: String,
     number: AtomicU64,
     said: Mutex<BTreeSet<String>>,
+    remarks: broadcast::Sender<String>,
 }
 
 impl Notices {
@@ -40,7 +41,8 @@ impl Notices {
                 }
             }
         });
-        Self { sender, node, number: AtomicU64::new(0), said: Mutex::default() }
+        let remarks = broadcast::Sender::new(64);
+        Self { sender, node, number: AtomicU64::new(0), said: Mutex::default(), remarks }
     }
 
     pub(crate) fn normal(&self, pod: &Pod, voice: Voice, reason: &str, message: impl Into<String>) {
@@ -49,6 +51,16 @@ impl Notices {
 
     pub(crate) fn warning(&self, pod: &Pod, voice: Voice, reason: &str, message: impl Into<String>) {
         self.send(pod, voice, "Warning", reason, message.into());
+    }
+
+    /// Tells people who watch what they would not look for in events.
+    pub(crate) fn remark(&self, text: String) {
+        // Nobody may be listening.
+        let _ = self.remarks.send(text);
+    }
+
+    pub(crate) fn remarks(&self) -> broadcast::Receiver<String> {
+        self.remarks.subscribe()
     }
 
     /// Whether this has not been said by this node before.

@@ -1,9 +1,13 @@
-//! Ports that pods declare, on a machine that all pods share: PURE but for the question whether a port is free.
+//! Ports that pods declare, on a machine that all pods share: PURE but for the question whether a port can be had.
 //!
-//! The first who declares a port gets it; for the next job another one is chosen, once, and its pods are told that one.
+//! The first who declares a port gets it; for the next job another one is chosen, once, and its pods are told that one. A program
+//! may listen only seconds after it was told its port, so ports are reserved between all trainyards of a machine.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixDatagram;
 
 use k8s_openapi::api::core::v1::Pod;
 use socket2::{Domain, Socket, Type};
@@ -11,8 +15,17 @@ use socket2::{Domain, Socket, Type};
 /// Who holds which port.
 #[derive(Debug, Default)]
 pub(crate) struct Ports {
-    held: BTreeMap<u16, String>,
+    held: BTreeMap<u16, (String, Reservation)>,
     chosen: BTreeMap<(String, u16), u16>,
+}
+
+/// A port that no other trainyard on this machine gives to a job, whoever has started it, until this is dropped.
+///
+/// It is a socket whose name is the port's, in the abstract namespace: nothing has to be cleaned up, it is as wide as the network in
+/// which two programs can meet, and it goes with its process however that ends.
+#[derive(Debug, Default)]
+pub(crate) struct Reservation {
+    _socket: Option<UnixDatagram>,
 }
 
 impl Ports {
@@ -22,20 +35,22 @@ impl Ports {
         &mut self,
         holder: &str,
         declared: &BTreeSet<u16>,
-        is_free: impl Fn(u16) -> bool,
+        reserve: impl Fn(u16) -> Option<Reservation>,
         mut any_free: impl FnMut() -> Option<u16>,
     ) {
         for port in declared {
             if self.chosen.contains_key(&(holder.to_owned(), *port)) {
                 continue;
             }
-            let mut choice = *port;
-            if self.held.contains_key(port) || !is_free(*port) {
-                // What the system hands out may be promised to a pod that has not bound it yet.
-                let other = (0..64).find_map(|_| any_free().filter(|port| !self.held.contains_key(port)));
-                choice = other.unwrap_or(*port);
-            }
-            self.held.entry(choice).or_insert_with(|| holder.to_owned());
+            let obtain = |port: u16| {
+                let reserved = if self.held.contains_key(&port) { None } else { reserve(port) };
+                reserved.map(|reservation| (port, reservation))
+            };
+            // What the system hands out may be promised to a pod that has not bound it yet.
+            let other = || (0..64).find_map(|_| any_free().and_then(obtain));
+            let (choice, reservation) =
+                obtain(*port).or_else(other).unwrap_or((*port, Reservation::default()));
+            self.held.entry(choice).or_insert_with(|| (holder.to_owned(), reservation));
             self.chosen.insert((holder.to_owned(), *port), choice);
         }
     }
@@ -47,7 +62,7 @@ impl Ports {
     }
 
     pub(crate) fn release(&mut self, holder: &str) {
-        self.held.retain(|_, owner| owner != holder);
+        self.held.retain(|_, (owner, _)| owner != holder);
         self.chosen.retain(|(owner, _), _| owner != holder);
     }
 }
@@ -63,15 +78,27 @@ pub(crate) fn declared(pod: &Pod) -> BTreeSet<u16> {
         .collect()
 }
 
+/// Reserves a port that is free and that nobody else has reserved.
+pub(crate) fn reserve(port: u16) -> Option<Reservation> {
+    let name = std::os::unix::net::SocketAddr::from_abstract_name(format!("trainyard/port/{port}"));
+    let socket = match name.and_then(|name| UnixDatagram::bind_addr(&name)) {
+        Ok(socket) => Some(socket),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => return None,
+        // Where there are no such sockets, nobody else has one.
+        Err(_) => None,
+    };
+    is_free(port).then_some(Reservation { _socket: socket })
+}
+
 /// Whether any program could listen on a port. The standard library would reuse one whose last connection has only just ended; many
 /// programs do not, and would be refused.
-pub(crate) fn is_free(port: u16) -> bool {
+fn is_free(port: u16) -> bool {
     let addresses: [SocketAddr; 2] =
         [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()];
     addresses.into_iter().all(|address| {
         let bound = Socket::new(Domain::for_address(address), Type::STREAM, None)
             .and_then(|socket| socket.bind(&address.into()));
-        !bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+        !bound.is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
     })
 }
 
@@ -108,7 +135,7 @@ mod tests {
             ports.take(
                 holder,
                 &declared,
-                |_| free,
+                |port| (free || port != 29500).then(Reservation::default),
                 || {
                     next += 1;
                     Some(next)
@@ -123,5 +150,19 @@ mod tests {
         ports.release("a");
         assert_eq!(take(&mut ports, "c", true), BTreeMap::new());
         assert_eq!(take(&mut ports, "d", false), BTreeMap::from([(29500, 41002)]));
+    }
+
+    #[test]
+    fn a_port_that_another_trainyard_has_given_to_a_job_is_not_given_again() {
+        let (mut ours, mut theirs) = (Ports::default(), Ports::default());
+        let declared = BTreeSet::from([any_free().unwrap()]);
+        let take = |ports: &mut Ports, holder: &str| {
+            ports.take(holder, &declared, reserve, any_free);
+            ports.replaced(holder)
+        };
+        assert_eq!(take(&mut ours, "a"), BTreeMap::new());
+        assert_eq!(take(&mut theirs, "a").len(), 1, "nobody listens yet, but somebody will");
+        drop(ours);
+        assert_eq!(take(&mut theirs, "b"), BTreeMap::new(), "it went with its process");
     }
 }

@@ -16,7 +16,7 @@ use kube::api::LogParams;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use trainyard_api::{Cause, State, TrainingJob, condition, names};
@@ -214,11 +214,12 @@ async fn serve(options: Options, objects: &Objects) -> anyhow::Result<Code> {
         run.view.line(&format!("limits on memory and CPU are not enforced: {why}"));
     }
     run.view.draw();
+    let remarks = yard.node.remarks();
     if let Err(error) = objects.create(&yard.client).await {
         yard.stop(Duration::ZERO, std::future::pending()).await;
         return Err(error);
     }
-    let interrupted = run.follow(&mut signals).await;
+    let interrupted = run.follow(&mut signals, remarks).await;
     match interrupted {
         None => {}
         Some(Code::HungUp) => run.view.hang_up(),
@@ -286,7 +287,11 @@ type Tails = Arc<Mutex<HashMap<String, VecDeque<String>>>>;
 
 impl Run {
     /// Shows what happens until all jobs have ended, cannot start, or somebody interrupts.
-    async fn follow(&mut self, signals: &mut Signals) -> Option<Code> {
+    async fn follow(
+        &mut self,
+        signals: &mut Signals,
+        mut remarks: broadcast::Receiver<String>,
+    ) -> Option<Code> {
         let jobs: Api<TrainingJob> = Api::all(self.client.clone());
         let mut jobs = watcher::watcher(jobs, watcher::Config::default()).boxed();
         let mut tick = tokio::time::interval(Duration::from_millis(500));
@@ -304,12 +309,16 @@ impl Run {
                 }
                 Some(event) = self.pods.next() => self.take_pod(event),
                 _ = self.lines.recv_many(&mut batch, LINES_AT_ONCE) => self.show(&mut batch),
+                Ok(text) = remarks.recv() => self.view.line(&text),
                 _ = frame.tick() => self.view.draw(),
                 _ = tick.tick() => self.show_failures().await,
             }
             if self.is_over() || self.is_stuck() {
                 break;
             }
+        }
+        while let Ok(text) = remarks.try_recv() {
+            self.view.line(&text);
         }
         self.show_failures().await;
         None

@@ -376,6 +376,18 @@ fn real_paths(mounts: &[Mount]) -> Vec<(String, String)> {
     paths.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
     paths
 }
+                // Once for all pods of a job.
+                let job = match crate::fit::gang(&self.pod) {
+                    Some((namespace, job, attempt)) => format!("{namespace}/{job}/{attempt}"),
+                    None => self.uid.clone(),
+                };
+                if notices.first_time(format!("port of {job} {from}")) {
+                    let name = crate::fit::gang(&self.pod).map(|(_, job, _)| job);
+                    let name = name.or_else(|| self.pod.metadata.name.clone()).unwrap_or_default();
+                    notices.remark(format!(
+                        "{name}: port {from} is taken on this machine: {to} is used instead"
+                    ));
+                }
 
 fn limits(container: &Container) -> Limits {
     let Some(resources) = &container.resources else { return Limits::default() };
