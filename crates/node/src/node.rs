@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,6 +85,9 @@ impl Node {
         fs::create_dir_all(&scratch).map_err(state)?;
         let memory_dir = memory_dir(&config.state_dir);
         let _ = fs::remove_dir_all(&memory_dir);
+        if fs::create_dir(&memory_dir).is_ok() {
+            let _ = fs::set_permissions(&memory_dir, fs::Permissions::from_mode(0o700));
+        }
         let ended = leftovers::end_all(&config.state_dir);
         if ended > 0 {
             tracing::warn!("ended {ended} programs that a trainyard before this one had left running");
@@ -134,15 +138,15 @@ impl Node {
         let _ = fs::remove_dir_all(&self.shared.memory_dir);
     }
 
-    /// Why containers have no namespaces of their own, if they have not.
-    pub fn without_namespaces(&self) -> Option<&str> {
-        self.isolation.as_deref()
-    }
     /// What people who watch should know, from now on: a port that was replaced, a log that cannot be written.
     pub fn remarks(&self) -> tokio::sync::broadcast::Receiver<String> {
         self.shared.notices.remarks()
     }
 
+    /// Why containers have no namespaces of their own, if they have not.
+    pub fn without_namespaces(&self) -> Option<&str> {
+        self.isolation.as_deref()
+    }
 }
 
 impl Node {
@@ -184,6 +188,8 @@ fn allow_many_files() {
 fn lock(directory: &Path) -> Result<File, StartError> {
     let state = |source| StartError::State { path: directory.to_owned(), source };
     fs::create_dir_all(directory).map_err(state)?;
+    // Secrets, logs and checkpoints are in it. One that belongs to somebody else stays as that person wants it.
+    let _ = fs::set_permissions(directory, fs::Permissions::from_mode(0o700));
     let file = File::options().create(true).truncate(false).write(true).open(directory.join("node.lock"));
     let file = file.map_err(state)?;
     match file.try_lock() {

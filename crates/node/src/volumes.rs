@@ -231,7 +231,12 @@ fn secret(
         return if optional { Ok(Vec::new()) } else { Err(format!("secret {name:?} not found")) };
     };
     let data = secret.data.iter().flatten().map(|(key, value)| (key.as_str(), value.0.as_slice()));
-    chosen(data.collect(), items, mode, optional)
+    let mut contents = chosen(data.collect(), items, mode, optional)?;
+    // Programs run as the user who started trainyard: nobody else has to read it.
+    for content in &mut contents {
+        content.mode &= 0o700;
+    }
+    Ok(contents)
 }
 
 fn chosen(
@@ -452,12 +457,12 @@ mod tests {
                 json!({"name": "v", "configMap": {"name": "cm", "items": [{"key": "x", "path": "x"}]}}),
                 Err("references non-existent config key: x"),
             ),
-            (json!({"name": "v", "secret": {"secretName": "sec"}}), Ok(vec!["s 644 hush"])),
+            (json!({"name": "v", "secret": {"secretName": "sec"}}), Ok(vec!["s 600 hush"])),
             (
                 json!({"name": "v", "projected": {"sources": [
                     {"secret": {"name": "sec"}}, {"configMap": {"name": "cm", "items": [{"key": "l", "path": "l"}]}},
                     {"downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}}]}}),
-                Ok(vec!["s 644 hush", "l 644 w", "labels 644 a=\"b\""]),
+                Ok(vec!["s 600 hush", "l 644 w", "labels 644 a=\"b\""]),
             ),
             (
                 json!({"name": "v", "nfs": {"server": "x", "path": "/"}}),

@@ -1,5 +1,6 @@
 //! Where things are kept on this machine.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -34,8 +35,13 @@ pub(crate) fn of_machine() -> anyhow::Result<PathBuf> {
 /// The directory as an absolute path, made if it is not there. One that a newer version has used is refused: this one
 /// does not know what is in it.
 pub(crate) fn prepared(directory: &Path) -> anyhow::Result<PathBuf> {
+    let is_new = !directory.exists();
     std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
     let file = directory.join("format");
+    if is_new || file.exists() {
+        // Ours, with secrets in it: for nobody else to read. Somebody else's directory stays as that person wants it.
+        let _ = std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700));
+    }
     match std::fs::read_to_string(&file) {
         Ok(text) => {
             let found: u32 =

@@ -155,3 +155,36 @@ async fn pods_of_a_node_that_died_are_taken_up() {
         .await;
     world.node.stop(Duration::ZERO).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_is_for_nobody_else_to_read_and_memory_is_given_back() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::with(|config| config.isolation = trainyard_node::Isolation::Off).await;
+    let secret = json!({"metadata": {"name": "hush"}, "stringData": {"pw": "s3cret"}, "type": "Opaque"});
+    world.create_any::<k8s_openapi::api::core::v1::Secret>(secret).await;
+    let mut pod = script("reader", "cat /m/pw; stat -c %a /m/pw; echo /shm; sleep 600");
+    pod["spec"]["volumes"] = json!([{"name": "m", "secret": {"secretName": "hush"}},
+        {"name": "s", "emptyDir": {"medium": "Memory"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] =
+        json!([{"name": "m", "mountPath": "/m"}, {"name": "s", "mountPath": "/shm"}]);
+    let pod = world.create(pod).await;
+    world.wait_phase("reader", "Running").await;
+    let options = LogOptions { follow: true, limit_bytes: Some(60), ..LogOptions::default() };
+    let text = world.log(&pod, "main", options).await;
+    assert!(text.starts_with("s3cret600\n/dev/shm/trainyard-"), "{text}");
+    let memory: std::path::PathBuf =
+        text.lines().nth(1).unwrap().split('/').take(4).collect::<Vec<_>>().join("/").into();
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&world.state.path().join("node")), 0o700);
+    assert_eq!(mode(&memory), 0o700);
+    // Of a node that was killed, the next start with its directory gives the memory back.
+    world.node.stop(Duration::ZERO).await;
+    std::fs::create_dir_all(memory.join("left")).unwrap();
+    let World { api, node, state, .. } = world;
+    api.set_kubelet(std::sync::Arc::new(Nobody));
+    drop(std::sync::Arc::into_inner(node).unwrap());
+    std::fs::create_dir_all(memory.join("left")).unwrap();
+    let next = config(&state);
+    let _world = World::of(api, state, next).await;
+    assert!(!memory.join("left").exists());
+}
