@@ -210,6 +210,7 @@ impl Task {
         self.shared.notices.normal(&self.pod, Voice::Kubelet, "Started", message);
     }
 
+        self.greet(index);
     /// It may work later: a config map may come, the disk may get space.
     fn not_now(&mut self, index: usize, reason: &'static str, message: String) {
         if self.shared.notices.first_time(format!("{} {message}", self.uid)) {

@@ -97,6 +97,12 @@ enum Happened {
         run: i32,
         result: probes::Result,
     },
+    /// What it wanted to do when it was started went wrong.
+    NotGreeted {
+        index: usize,
+        run: i32,
+        why: String,
+    },
     /// What it wanted to do before it is told to end is done.
     Prepared {
         index: usize,
@@ -391,7 +397,13 @@ impl Task {
                     run.farewell = Farewell::Said;
                 }
             }
-            Happened::Ended { .. } | Happened::Probed { .. } | Happened::Prepared { .. } => {}
+            Happened::NotGreeted { index, run, why } if self.stories[index].restarts == run => {
+                self.not_greeted(index, &why);
+            }
+            Happened::Ended { .. }
+            | Happened::Probed { .. }
+            | Happened::NotGreeted { .. }
+            | Happened::Prepared { .. } => {}
         }
     }
 
