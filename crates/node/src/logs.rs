@@ -1,14 +1,15 @@
 //! The output of containers: captured line by line with the moment of writing, rotated, and read again.
 //!
 //! The format is that of the container runtimes (`2026-01-02T03:04:05.000000006Z stdout F text`; `P` where the line
-//! goes on). A program is never held up or ended because its log cannot be written: what does not fit on the disk is lost, and
-//! the log says so when it can be written again.
+//! goes on). A program is never held up or ended because its log cannot be written: what does not fit on the disk is kept in
+//! memory, where readers find it, and written when there is room. What memory does not keep is lost, and the log says how much.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -22,6 +23,10 @@ use trainyard_apiserver::LogOptions;
 /// Longer lines are kept in pieces.
 const LINE_MAX: usize = 16 * 1024;
 const CHUNK: usize = 64 * 1024;
+/// So much is kept in memory of what cannot be written.
+const UNSAVED_MAX: usize = 4 * 1024 * 1024;
+/// A disk that was full is asked again after this time.
+const RETRY: Duration = Duration::from_millis(500);
 /// `2026-01-02T03:04:05.000000006Z`
 const STAMP: usize = 30;
 /// Where a record says whether the line ends with it.
@@ -55,6 +60,8 @@ pub(crate) struct Log {
 struct State {
     rotations: u64,
     written: u64,
+    /// How many pieces could not be written so far.
+    unsaved: u64,
     ended: bool,
 }
 
@@ -62,10 +69,34 @@ struct State {
 struct Writer {
     file: Option<File>,
     size: u64,
-    /// Bytes that could not be written.
+    /// What could not be written yet, and belongs behind the end of the file.
+    unsaved: VecDeque<Vec<u8>>,
+    unsaved_bytes: usize,
+    /// The number of the first piece of it, or of the next that comes.
+    first: u64,
+    /// Bytes of output that memory did not keep either.
     lost: u64,
-    /// Why the last of it was lost.
+    /// Why the last of it was not written.
     why: String,
+    retry: Option<Instant>,
+    saved: Option<Saved>,
+}
+
+/// Where pieces went that were written after all: a reader who had them from memory goes on behind them.
+#[derive(Debug)]
+struct Saved {
+    rotations: u64,
+    begins: u64,
+    first: u64,
+    ends: Vec<u64>,
+}
+
+/// What of a log is not on the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unsaved {
+    /// Bytes of output.
+    pub(crate) bytes: u64,
+    pub(crate) why: String,
 }
 
 impl Log {
@@ -81,12 +112,34 @@ impl Log {
     }
 
     pub(crate) fn end(&self) {
+        {
+            let mut writer = self.writer();
+            if !writer.unsaved.is_empty() {
+                writer.retry = None;
+                self.save(&mut writer, &[]);
+            }
+        }
         self.state.send_modify(|state| state.ended = true);
     }
 
-    /// Adds whole lines in their final form. They are in the page cache when this returns.
+    /// What could not be written, and why, if something could not.
+    pub(crate) fn unsaved(&self) -> Option<Unsaved> {
+        let writer = self.writer();
+        let kept: u64 = writer.unsaved.iter().map(|piece| output_bytes(piece)).sum();
+        let bytes = kept + writer.lost;
+        (bytes > 0).then(|| Unsaved { bytes, why: writer.why.clone() })
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds whole lines in their final form. They are in the page cache when this returns, or in our memory.
     fn append(&self, text: &[u8]) {
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer();
+        if !writer.unsaved.is_empty() {
+            return self.save(&mut writer, text);
+        }
         if writer.size > 0 && writer.size + text.len() as u64 > self.limits.max_bytes {
             writer.file = None;
             rotate(&self.path, self.limits.max_files);
@@ -94,38 +147,96 @@ impl Log {
             self.state.send_modify(|state| state.rotations += 1);
         }
         if let Err(error) = writer.write(&self.path, text) {
-            if writer.lost == 0 {
-                tracing::warn!("the log {} cannot be written: {error}", self.path.display());
-            }
-            writer.lost += text.len() as u64;
+            tracing::warn!("the log {} cannot be written: {error}", self.path.display());
             writer.why = error.to_string();
+            writer.keep(text);
+            self.state.send_modify(|state| state.unsaved += 1);
             return;
         }
         self.state.send_modify(|state| state.written += text.len() as u64);
     }
+
+    /// Writes what is kept in memory, and what comes behind it: all of it or nothing.
+    fn save(&self, writer: &mut Writer, text: &[u8]) {
+        let due = writer.retry.is_none_or(|retry| retry <= Instant::now());
+        if due {
+            let mut all = Vec::with_capacity(writer.unsaved_bytes + text.len() + 256);
+            if writer.lost > 0 {
+                all.extend_from_slice(note(writer.lost, &self.path, &writer.why).as_bytes());
+            }
+            let mut ends = Vec::with_capacity(writer.unsaved.len());
+            for piece in &writer.unsaved {
+                all.extend_from_slice(piece);
+                ends.push(all.len() as u64);
+            }
+            all.extend_from_slice(text);
+            match writer.write(&self.path, &all) {
+                Ok(begins) => {
+                    for end in &mut ends {
+                        *end += begins;
+                    }
+                    let rotations = self.state.borrow().rotations;
+                    writer.saved = Some(Saved { rotations, begins, first: writer.first, ends });
+                    writer.first += writer.unsaved.len() as u64;
+                    writer.unsaved.clear();
+                    writer.unsaved_bytes = 0;
+                    writer.lost = 0;
+                    writer.retry = None;
+                    self.state.send_modify(|state| state.written += all.len() as u64);
+                    return;
+                }
+                Err(error) => {
+                    writer.why = error.to_string();
+                    writer.retry = Some(Instant::now() + RETRY);
+                }
+            }
+        }
+        if !text.is_empty() {
+            writer.keep(text);
+            self.state.send_modify(|state| state.unsaved += 1);
+        }
+    }
+}
+
+/// What stands in a log, or in what is read of it, where something is missing.
+fn note(lost: u64, path: &Path, why: &str) -> String {
+    format!(
+        "{} stderr F [trainyard: {lost} bytes of output were lost here: {}: {why}]\n",
+        stamp(Timestamp::now()),
+        path.display(),
+    )
+}
+
+/// How much of these records the program said.
+fn output_bytes(records: &[u8]) -> u64 {
+    let records = records.split(|byte| *byte == b'\n').filter(|record| record.len() >= TAG + 2);
+    records.map(|record| (record.len() - TAG - 2) as u64 + u64::from(record[TAG] == b'F')).sum()
 }
 
 impl Writer {
-    fn write(&mut self, path: &Path, text: &[u8]) -> io::Result<()> {
+    /// Keeps in memory what cannot be written, as much of it as is reasonable.
+    fn keep(&mut self, text: &[u8]) {
+        self.unsaved_bytes += text.len();
+        self.unsaved.push_back(text.to_vec());
+        while self.unsaved_bytes > UNSAVED_MAX
+            && self.unsaved.len() > 1
+            && let Some(oldest) = self.unsaved.pop_front()
+        {
+            self.unsaved_bytes -= oldest.len();
+            self.lost += output_bytes(&oldest);
+            self.first += 1;
+        }
+    }
+
+    /// Writes whole records or nothing; where they begin.
+    fn write(&mut self, path: &Path, text: &[u8]) -> io::Result<u64> {
         if self.file.is_none() {
             if let Some(directory) = path.parent() {
                 fs::create_dir_all(directory)?;
             }
             self.file = Some(OpenOptions::new().create(true).append(true).open(path)?);
         }
-        let Some(file) = &mut self.file else { return Ok(()) };
-        if self.lost > 0 {
-            let note = format!(
-                "{} stderr F [trainyard: {} bytes of output were lost here: {}: {}]\n",
-                stamp(Timestamp::now()),
-                self.lost,
-                path.display(),
-                self.why
-            );
-            file.write_all(note.as_bytes())?;
-            self.size += note.len() as u64;
-            self.lost = 0;
-        }
+        let Some(file) = &mut self.file else { return Ok(0) };
         let before = file.metadata()?.len();
         if let Err(error) = file.write_all(text) {
             // Half a line would be read as garbage. The next time may find another file there.
@@ -134,7 +245,7 @@ impl Writer {
             return Err(error);
         }
         self.size = before + text.len() as u64;
-        Ok(())
+        Ok(before)
     }
 }
 
@@ -264,9 +375,21 @@ pub(crate) fn read(
         since = now.checked_sub(seconds).ok().max(since);
     }
     let since = since.map(stamp);
-    let (files, offset) = match options.tail_lines {
-        Some(lines) => tail(&log.path, lines),
-        None => (files(&log.path), 0),
+    let mut unsaved = Vec::new();
+    let (files, offset, next_unsaved) = match options.tail_lines {
+        Some(lines) => {
+            let memory;
+            (memory, unsaved) = {
+                let writer = log.writer();
+                let next = writer.first + writer.unsaved.len() as u64;
+                (next, writer.unsaved.iter().flatten().copied().collect::<Vec<u8>>())
+            };
+            let (from, found) = last_records(&unsaved, lines);
+            unsaved.drain(..from);
+            let (files, offset) = tail(&log.path, lines - found);
+            (files, offset, memory)
+        }
+        None => (files(&log.path), 0, 0),
     };
     let reader = Reader {
         log,
@@ -281,6 +404,10 @@ pub(crate) fn read(
         follow: options.follow,
         left: options.limit_bytes,
         line_begins: true,
+        unsaved,
+        next_unsaved,
+        lost: 0,
+        whence: Whence::File,
     };
     stream::unfold(reader, |mut reader| async {
         let next = reader.next().await?;
@@ -289,15 +416,37 @@ pub(crate) fn read(
     .boxed()
 }
 
+/// Where the last lines begin in records that are in memory, and how many of those wanted there are.
+fn last_records(records: &[u8], lines: u64) -> (usize, u64) {
+    let mut begin = records.len();
+    let mut found = 0;
+    let mut end = records.len();
+    while end > 0 && found <= lines {
+        let at = records[..end - 1].iter().rposition(|byte| *byte == b'\n').map_or(0, |before| before + 1);
+        if records.get(at + TAG) == Some(&b'F') || end == records.len() {
+            found += 1;
+        }
+        if found <= lines {
+            begin = at;
+        }
+        end = at;
+    }
+    (begin, found.min(lines))
+}
+
 /// The last lines of a log as text, at most so many bytes of it.
-pub(crate) fn last_lines(path: &Path, lines: u64, bytes: usize) -> Option<String> {
-    let (files, mut offset) = tail(path, lines);
+pub(crate) fn last_lines(log: &Log, lines: u64, bytes: usize) -> Option<String> {
+    let unsaved: Vec<u8> = log.writer().unsaved.iter().flatten().copied().collect();
+    let (from, found) = last_records(&unsaved, lines);
+    let (files, mut offset) = tail(&log.path, lines - found);
     let mut text = Vec::new();
     for file in files {
-        let mut file = File::open(file).ok()?;
+        // On a full disk there may be none.
+        let Ok(mut file) = File::open(file) else { continue };
         file.seek(SeekFrom::Start(std::mem::take(&mut offset))).ok()?;
         file.read_to_end(&mut text).ok()?;
     }
+    text.extend_from_slice(&unsaved[from..]);
     let records = text.split(|byte| *byte == b'\n').filter(|record| record.len() >= TAG + 2);
     let mut plain = Vec::new();
     for record in records {
@@ -391,6 +540,21 @@ struct Reader {
     follow: bool,
     left: Option<u64>,
     line_begins: bool,
+    /// What was in memory when the last lines were asked for, to be read behind the files.
+    unsaved: Vec<u8>,
+    /// The number of the next piece to be read from memory.
+    next_unsaved: u64,
+    /// What memory had not kept when it was read last.
+    lost: u64,
+    whence: Whence,
+}
+
+/// Where the last of what was read came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whence {
+    File,
+    /// The file goes on somewhere else than where it was left.
+    Memory,
 }
 
 impl Reader {
@@ -418,7 +582,19 @@ impl Reader {
                 continue;
             }
             // All that is there has been read.
+            if !self.unsaved.is_empty() {
+                self.rest = std::mem::take(&mut self.unsaved);
+                self.leave_file();
+                return Some(Ok(self.take_text()));
+            }
+            if self.go_on_behind_memory() {
+                continue;
+            }
             let now = *self.state.borrow_and_update();
+            if self.whence == Whence::Memory && now.written != self.seen.written {
+                // It has been written just now.
+                continue;
+            }
             if now.rotations > self.seen.rotations && self.follow {
                 // What was put aside in between is in numbered files; the file that was read last is the newest of
                 // those that were there.
@@ -441,6 +617,13 @@ impl Reader {
                     continue;
                 }
             }
+            if self.read_memory() {
+                let text = self.take_text();
+                if !text.is_empty() {
+                    return Some(Ok(text));
+                }
+                continue;
+            }
             if now.ended || !self.follow {
                 return None;
             }
@@ -448,6 +631,66 @@ impl Reader {
                 return None;
             }
         }
+    }
+
+    /// If what was read from memory has been written meanwhile: goes to where it ends in the file.
+    fn go_on_behind_memory(&mut self) -> bool {
+        let log = self.log.clone();
+        let writer = log.writer();
+        let Some(saved) = &writer.saved else { return false };
+        let end = saved.first + saved.ends.len() as u64;
+        if self.next_unsaved > end || (self.next_unsaved == end && self.whence == Whence::File) {
+            return false;
+        }
+        // Of a piece that memory did not keep, the file says so at its beginning.
+        let last = self.next_unsaved.checked_sub(saved.first + 1);
+        let last = last.and_then(|last| saved.ends.get(usize::try_from(last).ok()?));
+        let offset = last.copied().unwrap_or(saved.begins);
+        let whence = std::mem::replace(&mut self.whence, Whence::File);
+        self.next_unsaved = end;
+        self.lost = 0;
+        if whence == Whence::File {
+            // It is in the file, which is read on.
+            return false;
+        }
+        self.seen = *self.state.borrow();
+        let age = u32::try_from(self.seen.rotations - saved.rotations).unwrap_or(u32::MAX);
+        self.current = None;
+        self.offset = offset;
+        self.files = (0..=age).rev().map(|number| rotated(&self.log.path, number)).collect();
+        true
+    }
+
+    /// Takes what could not be written. False if there is nothing that has not been read.
+    fn read_memory(&mut self) -> bool {
+        let log = self.log.clone();
+        let writer = log.writer();
+        let now = *self.state.borrow();
+        if (now.written, now.rotations) != (self.seen.written, self.seen.rotations) {
+            // The file comes first.
+            return false;
+        }
+        let skip = usize::try_from(self.next_unsaved.saturating_sub(writer.first)).unwrap_or(usize::MAX);
+        if writer.unsaved.len() <= skip {
+            return false;
+        }
+        let lost = writer.lost - self.lost.min(writer.lost);
+        if self.next_unsaved < writer.first && lost > 0 {
+            self.rest.extend_from_slice(note(lost, &log.path, &writer.why).as_bytes());
+        }
+        for piece in writer.unsaved.iter().skip(skip) {
+            self.rest.extend_from_slice(piece);
+        }
+        self.lost = writer.lost;
+        self.next_unsaved = writer.first + writer.unsaved.len() as u64;
+        self.leave_file();
+        true
+    }
+
+    /// From here on memory is read, until what was in it is in the file.
+    fn leave_file(&mut self) {
+        self.whence = Whence::Memory;
+        self.current = None;
     }
 
     fn open_next(&mut self) {
@@ -566,28 +809,69 @@ mod tests {
         assert_eq!(text(&log, options).await, format!("{endless}\nend"));
     }
 
+    fn say(log: &Log, text: &str) {
+        let mut records = Vec::new();
+        format_lines(text.as_bytes(), true, &stamp(Timestamp::now()), "stdout", &mut records);
+        log.append(&records);
+    }
+
+    /// Says something that does not fit on the disk, which then stays full.
+    fn say_in_vain(log: &Log, text: &str) {
+        log.writer().file = Some(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        say(log, text);
+        log.writer().retry = Some(Instant::now() + Duration::from_hours(1));
+    }
+
     #[tokio::test]
-    async fn a_full_disk_loses_lines_and_says_so_later() {
-        let (directory, log) = written(LogLimits::default(), ["one\n".to_owned()]);
-        let path = directory.path().join("0.log");
-        let kept = directory.path().join("kept");
-        fs::rename(&path, &kept).unwrap();
-        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
-        log.writer.lock().unwrap().file = None;
-        let mut text = Vec::new();
-        format_lines(b"two\n", true, &stamp(Timestamp::now()), "stdout", &mut text);
-        log.append(&text);
-        fs::rename(&kept, &path).unwrap();
-        let mut text = Vec::new();
-        format_lines(b"three\n", true, &stamp(Timestamp::now()), "stdout", &mut text);
-        log.append(&text);
-        let lost = STAMP + " stdout F two\n".len();
-        let all = super::tests::text(&log, LogOptions::default()).await;
-        let where_and_why = format!("{}: No space left on device (os error 28)", path.display());
-        assert_eq!(
-            all,
-            format!("one\n[trainyard: {lost} bytes of output were lost here: {where_and_why}]\nthree\n")
-        );
+    async fn what_does_not_fit_on_the_disk_is_read_from_memory_and_written_later() {
+        let (_directory, log) = written(LogLimits::default(), ["one\n".to_owned()]);
+        let follow = LogOptions { follow: true, ..LogOptions::default() };
+        let mut following = read(log.clone(), follow.clone(), Timestamp::now());
+        assert_eq!(following.next().await.unwrap().unwrap(), "one\n");
+        let mut late = read(log.clone(), follow, Timestamp::now());
+        say_in_vain(&log, "two\n");
+        say(&log, "three\n");
+        assert_eq!(log.unsaved().unwrap().bytes, 10);
+        assert!(log.unsaved().unwrap().why.starts_with("No space left on device"));
+        assert_eq!(following.next().await.unwrap().unwrap(), "two\nthree\n");
+        assert_eq!(last_lines(&log, 1, 100).unwrap(), "three\n");
+        let options = LogOptions { tail_lines: Some(1), ..LogOptions::default() };
+        assert_eq!(text(&log, options).await, "three\n");
+        say(&log, "four\n");
+        log.writer().retry = None;
+        say(&log, "five\n");
+        log.end();
+        assert_eq!(log.unsaved(), None);
+        let all = "one\ntwo\nthree\nfour\nfive\n";
+        assert_eq!(text(&log, LogOptions::default()).await, all);
+        let mut rest = Vec::new();
+        while let Some(piece) = following.next().await {
+            rest.extend_from_slice(&piece.unwrap());
+        }
+        assert_eq!(String::from_utf8(rest).unwrap(), "four\nfive\n", "nothing twice");
+        let mut seen = Vec::new();
+        while let Some(piece) = late.next().await {
+            seen.extend_from_slice(&piece.unwrap());
+        }
+        assert_eq!(String::from_utf8(seen).unwrap(), all);
+    }
+
+    #[tokio::test]
+    async fn what_memory_does_not_keep_either_is_counted() {
+        let (_directory, log) = written(LogLimits::default(), ["one\n".to_owned()]);
+        let line = "x".repeat(LINE_MAX - 1) + "\n";
+        say_in_vain(&log, &line);
+        for _ in 1..2 * UNSAVED_MAX / LINE_MAX {
+            say(&log, &line);
+        }
+        assert_eq!(log.unsaved().unwrap().bytes, 2 * UNSAVED_MAX as u64);
+        log.end();
+        let all = text(&log, LogOptions::default()).await;
+        let note = all.lines().nth(1).unwrap();
+        let lost = note.strip_prefix("[trainyard: ").unwrap().split(' ').next().unwrap();
+        let lost: usize = lost.parse().unwrap();
+        assert!(note.contains("bytes of output were lost here") && note.contains("No space left"), "{note}");
+        assert_eq!(all.matches('x').count() / (LINE_MAX - 1) * LINE_MAX + lost, 2 * UNSAVED_MAX);
     }
 
     #[tokio::test]

@@ -78,6 +78,11 @@ impl Shared {
         self.pod_dir(uid).join("logs").join(container).join(format!("{run}.log"))
     }
 
+    /// What a container leaves as its termination message.
+    pub(crate) fn last_words_path(&self, uid: &str, container: &str, run: i32) -> PathBuf {
+        self.pod_dir(uid).join("last-words").join(format!("{container}-{run}"))
+    }
+
     /// The last run of a container that left a log.
     pub(crate) fn newest_run(&self, uid: &str, container: &str) -> Option<i32> {
         let mut newest = None;

@@ -117,8 +117,15 @@ fn start(walls: Walls, orders: &Orders) -> Result<Pid, String> {
     if walls == Walls::User {
         drop_capabilities()?;
     }
+    if orders.make_directory {
+        // That it cannot be made is told by what comes next.
+        let _ = fs::create_dir_all(&orders.directory);
+    }
     std::env::set_current_dir(&orders.directory).map_err(|error| {
-        format!("chdir to cwd ({:?}) failed: {}", orders.directory.display().to_string(), words(&error))
+        let missing = error.kind() == io::ErrorKind::NotFound;
+        let advice = if missing { " (on this machine, workingDir is made only inside a volume)" } else { "" };
+        let shown = orders.directory.display().to_string();
+        format!("chdir to cwd ({shown:?}) failed: {}{advice}", words(&error))
     })?;
     let Some((program, arguments)) = orders.command.split_first() else {
         return Err("no command specified".to_owned());

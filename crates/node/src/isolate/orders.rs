@@ -43,6 +43,8 @@ pub(crate) struct Orders {
     pub(crate) command: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) directory: PathBuf,
+    /// Whether it is made if it is not there.
+    pub(crate) make_directory: bool,
     pub(crate) hostname: String,
     /// `cgroup.procs` files to enter.
     pub(crate) cgroups: Vec<PathBuf>,

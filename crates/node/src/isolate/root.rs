@@ -185,7 +185,9 @@ impl Builder<'_> {
         let (Some(text), false) = (from.to_str(), from == Path::new("/proc")) else {
             return Err("not for an overlay".to_owned());
         };
-        if text.contains([':', ',', '\\']) || self.scratch.starts_with(from) {
+        // Where the user is not root, devices cannot be opened through an overlay.
+        let devices = from == Path::new("/dev") && !nix::unistd::geteuid().is_root();
+        if devices || text.contains([':', ',', '\\']) || self.scratch.starts_with(from) {
             return Err("not for an overlay".to_owned());
         }
         if self.count == 0 {
@@ -267,7 +269,9 @@ fn make_place(mount: &Mount, to: &Path) -> Result<(), String> {
 fn put(wanted: &Mount, to: &Path) -> Result<(), String> {
     let failed = |error: nix::Error| format!("mounting {}: {}", wanted.target.display(), error.desc());
     match &wanted.source {
-        Source::Bind(source) => bind(source, to).map_err(failed)?,
+        Source::Bind(source) => bind(source, to)
+            .map_err(failed)
+            .map_err(|why| format!("{why} (it is {} on this machine)", source.display()))?,
         Source::Memory { bytes } => {
             let size = bytes.map(|bytes| format!(",size={bytes}")).unwrap_or_default();
             let options = format!("mode=1777{size}");

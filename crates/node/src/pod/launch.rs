@@ -34,6 +34,9 @@ const NAME_SERVICE_SWITCH: &str = "/etc/nsswitch.conf";
 /// What a kubelet keeps of the end of a log as the message of a failure.
 const LAST_WORDS_LINES: u64 = 80;
 const LAST_WORDS_BYTES: usize = 2048;
+/// Where a container leaves its last words, if it does not say, and how much of them is kept.
+const TERMINATION_LOG: &str = "/dev/termination-log";
+const MESSAGE_BYTES: u64 = 4096;
 
 impl Task {
     fn surroundings(&self) -> Surroundings<'_> {
@@ -95,7 +98,8 @@ impl Task {
     /// waits for a job.
     fn explain(&mut self, why: Option<&str>) {
         for story in &mut self.stories {
-            if let Now::Waiting { reason: "ContainerCreating" | "PodInitializing", message } = &mut story.now {
+            if let Now::Waiting { reason: "ContainerCreating" | "PodInitializing", message } = &mut story.now
+            {
                 *message = why.map(str::to_owned);
             }
         }
@@ -206,11 +210,11 @@ impl Task {
         let noted = control.program.and_then(|pid| leftovers::note(&self.shared.config.state_dir, pid));
         self.runs[index] =
             Some(Run { control, group, farewell: Farewell::None, door, probes, _noted: noted });
+        self.greet(index);
         let message = format!("Started container {}", container.name);
         self.shared.notices.normal(&self.pod, Voice::Kubelet, "Started", message);
     }
 
-        self.greet(index);
     /// It may work later: a config map may come, the disk may get space.
     fn not_now(&mut self, index: usize, reason: &'static str, message: String) {
         if self.shared.notices.first_time(format!("{} {message}", self.uid)) {
@@ -226,15 +230,17 @@ impl Task {
     fn not_started(&mut self, index: usize, why: &str) {
         let message = format!("failed to start the container's process: {why}");
         self.shared.notices.warning(&self.pod, Voice::Kubelet, "Failed", format!("Error: {message}"));
+        let now = Timestamp::now();
         let end = End {
             code: 128,
             reason: "StartError",
             message: Some(message),
-            started: None,
-            finished: Timestamp::now(),
+            // It has not, but whoever shows this would make the year 1 of nothing.
+            started: Some(now),
+            finished: now,
             id: String::new(),
         };
-        self.restarts[index].ended(Instant::now(), None, end.finished);
+        self.restarts[index].ended(Instant::now(), None, now);
         self.conclude(index, end);
     }
 
@@ -258,6 +264,9 @@ impl Task {
         let hostname = names::hostname(&self.pod);
         let directory = container.working_dir.as_ref().filter(|directory| !directory.is_empty());
         let mut directory = directory.map_or_else(|| config.working_dir.clone(), PathBuf::from);
+        // As container runtimes do; elsewhere it would be made on the machine itself.
+        let make_directory = mounts.iter().any(|mount| directory.starts_with(&mount.target));
+        mounts.extend(self.last_words_file(index, container, &command, &own).map_err(create_error)?);
         let root = if self.can_mount() {
             rewrites.addresses.clear();
             mounts.extend(self.own_files(index, &hostname).map_err(create_error)?);
@@ -266,9 +275,10 @@ impl Task {
             Some(Root { scratch, mounts })
         } else {
             rewrites.paths = real_paths(&mounts);
-            if let Some((_, real)) = rewrites.paths.iter().find(|(path, _)| Path::new(path) == directory) {
-                directory = PathBuf::from(real);
-            }
+            let real = |(path, real): &(String, String)| {
+                Some(Path::new(real).join(directory.strip_prefix(path).ok()?))
+            };
+            directory = rewrites.paths.iter().find_map(real).unwrap_or(directory);
             None
         };
         let mut env: BTreeMap<String, String> = config.environment.iter().cloned().collect();
@@ -282,11 +292,44 @@ impl Task {
             command: rewrites.words(&command),
             env: env.into_iter().collect(),
             directory,
+            make_directory,
             hostname,
             cgroups: Vec::new(),
             root,
         };
         Ok((orders, rewrites))
+    }
+
+    /// The file that a container leaves its last words in. Without mounts, it has one if it names the path in what is rewritten.
+    fn last_words_file(
+        &self,
+        index: usize,
+        container: &Container,
+        command: &[String],
+        variables: &[(String, String)],
+    ) -> Result<Option<Mount>, String> {
+        let target = container.termination_message_path.as_deref().filter(|path| !path.is_empty());
+        let target = target.unwrap_or(TERMINATION_LOG);
+        let mut values = command.iter().chain(variables.iter().map(|(_, value)| value));
+        // A file that /dev does not have comes into a copy of it, and what drivers of GPUs make there later would not.
+        let late_devices = self.shared.machine.real_gpus && target.starts_with("/dev/");
+        let possible = match self.shared.walls {
+            Walls::Privileged => {
+                if late_devices && !Path::new(target).exists() {
+                    // An empty mount point, so that /dev itself can be shown.
+                    let _ = fs::write(target, "");
+                }
+                true
+            }
+            Walls::User => !late_devices,
+            Walls::None => values.any(|value| value.contains(target)),
+        };
+        if !possible {
+            return Ok(None);
+        }
+        let source = self.shared.last_words_path(&self.uid, &container.name, self.stories[index].restarts);
+        make_writable(&source).map_err(|error| format!("{}: {error}", source.display()))?;
+        Ok(Some(Mount { target: PathBuf::from(target), source: Source::Bind(source), read_only: false }))
     }
 
     /// Files that every container has of its own.
@@ -333,6 +376,18 @@ impl Task {
             if notices.first_time(format!("port {} {from}", self.uid)) {
                 let message = format!("Port {from} is taken on this machine: this job uses {to} instead");
                 notices.normal(&self.pod, Voice::Kubelet, "PortReplaced", message);
+                // Once for all pods of a job.
+                let job = match crate::fit::gang(&self.pod) {
+                    Some((namespace, job, attempt)) => format!("{namespace}/{job}/{attempt}"),
+                    None => self.uid.clone(),
+                };
+                if notices.first_time(format!("port of {job} {from}")) {
+                    let name = crate::fit::gang(&self.pod).map(|(_, job, _)| job);
+                    let name = name.or_else(|| self.pod.metadata.name.clone()).unwrap_or_default();
+                    notices.remark(format!(
+                        "{name}: port {from} is taken on this machine: {to} is used instead"
+                    ));
+                }
             }
         }
         if !rewrites.paths.is_empty() && notices.first_time(format!("paths {}", self.uid)) {
@@ -346,15 +401,54 @@ impl Task {
         }
     }
 
-    /// What a failed container said last, where its pod asks for that.
+    /// What a container wrote to its termination message file; or what it said last, if it failed and its pod asks for that.
     pub(super) fn last_words(&self, index: usize, code: i32) -> Option<String> {
         let container = self.spec(index)?;
-        if code == 0 || container.termination_message_policy.as_deref() != Some("FallbackToLogsOnError") {
-            return None;
+        let run = self.stories[index].restarts;
+        let file = self.shared.last_words_path(&self.uid, &container.name, run);
+        let written = read_beginning(&file, MESSAGE_BYTES).filter(|message| !message.is_empty());
+        let _ = fs::remove_file(&file);
+        let falls_back = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
+        if written.is_some() || code == 0 || !falls_back {
+            return written;
         }
-        let path = self.shared.log_path(&self.uid, &container.name, self.stories[index].restarts);
-        crate::logs::last_lines(&path, LAST_WORDS_LINES, LAST_WORDS_BYTES)
+        let log = self.shared.container(&self.uid, &container.name)?.log?;
+        crate::logs::last_lines(&log, LAST_WORDS_LINES, LAST_WORDS_BYTES)
     }
+
+    /// Says that the output of a container that has ended is not in its log, if it is not; in a few words.
+    pub(super) fn say_what_is_not_logged(&self, index: usize) -> Option<String> {
+        let name = &self.stories[index].name;
+        let unsaved = self.shared.container(&self.uid, name)?.log?.unsaved()?;
+        let message = format!(
+            "{} bytes of output of container {name} are not in its log: {}: {}",
+            unsaved.bytes,
+            self.shared.config.state_dir.display(),
+            unsaved.why
+        );
+        let notices = &self.shared.notices;
+        notices.warning(&self.pod, Voice::Kubelet, "LogNotWritten", message.clone());
+        notices.remark(format!("{}: {message}", self.pod.metadata.name.as_deref().unwrap_or_default()));
+        Some(message)
+    }
+}
+
+/// The beginning of a small file.
+fn read_beginning(path: &Path, bytes: u64) -> Option<String> {
+    use std::io::Read as _;
+    let mut text = Vec::new();
+    fs::File::open(path).ok()?.take(bytes).read_to_end(&mut text).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Makes an empty file that everybody may write to who finds it in a container.
+fn make_writable(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    fs::write(path, "")?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666))
 }
 
 /// Where the user works: mount points may be made here for real.
@@ -377,18 +471,6 @@ fn real_paths(mounts: &[Mount]) -> Vec<(String, String)> {
     paths.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
     paths
 }
-                // Once for all pods of a job.
-                let job = match crate::fit::gang(&self.pod) {
-                    Some((namespace, job, attempt)) => format!("{namespace}/{job}/{attempt}"),
-                    None => self.uid.clone(),
-                };
-                if notices.first_time(format!("port of {job} {from}")) {
-                    let name = crate::fit::gang(&self.pod).map(|(_, job, _)| job);
-                    let name = name.or_else(|| self.pod.metadata.name.clone()).unwrap_or_default();
-                    notices.remark(format!(
-                        "{name}: port {from} is taken on this machine: {to} is used instead"
-                    ));
-                }
 
 fn limits(container: &Container) -> Limits {
     let Some(resources) = &container.resources else { return Limits::default() };

@@ -416,6 +416,7 @@ impl Task {
         let code = exit.code();
         let out_of_memory = code != 0 && run.group.as_ref().is_some_and(Group::ran_out_of_memory);
         let name = self.stories[index].name.clone();
+        let not_logged = self.say_what_is_not_logged(index);
         let (since, id) = match &self.stories[index].now {
             Now::Running { since, id } => (Some(*since), id.clone()),
             Now::Waiting { .. } | Now::Ended(_) => (None, String::new()),
@@ -429,7 +430,7 @@ impl Task {
             } else {
                 "Error"
             },
-            message: self.last_words(index, code),
+            message: self.last_words(index, code).or(not_logged.filter(|_| code != 0)),
             started: since,
             finished: Timestamp::now(),
             id,

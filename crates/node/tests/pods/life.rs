@@ -1,6 +1,7 @@
 //! From the object to the process and back: phases, exit codes, signals, deletion.
 
 use serde_json::json;
+use trainyard_node::Isolation;
 
 use crate::support::{World, end, script};
 
@@ -132,4 +133,64 @@ async fn a_hook_runs_before_the_request() {
     let (text, ()) = tokio::join!(world.log(&pod, "main", options), world.delete("hooked", 30));
     assert_eq!(text, "ready\nhook\n");
     world.wait_gone("hooked").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn last_words_are_left_in_a_file_of_the_container() {
+    let world = World::new().await;
+    let message = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let state = pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0].state.clone();
+        let ended = state.unwrap().terminated.unwrap();
+        assert!(ended.started_at.is_some(), "{ended:?}");
+        ended.message
+    };
+    let (pod, text) = world
+        .run(script("default", "echo farewell > /dev/termination-log; echo x > /dev/null; exit 3"))
+        .await;
+    assert_eq!((message(&pod).as_deref(), text.as_str()), (Some("farewell\n"), ""));
+    assert!(!std::path::Path::new("/dev/termination-log").exists(), "the machine's /dev stays as it is");
+    let mut pod = script("elsewhere", "head -c 5000 /dev/zero | tr '\\0' x > /last/words");
+    pod["spec"]["containers"][0]["terminationMessagePath"] = json!("/last/words");
+    assert_eq!(message(&world.run(pod).await.0), Some("x".repeat(4096)));
+    let mut pod =
+        script("talker", "echo said; test -n \"$Q\" || echo written > /dev/termination-log; exit 1");
+    pod["spec"]["containers"][0]["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
+    let mut quiet = pod.clone();
+    quiet["metadata"]["name"] = json!("quiet");
+    quiet["spec"]["containers"][0]["env"] = json!([{"name": "Q", "value": "1"}]);
+    assert_eq!(message(&world.run(pod).await.0).as_deref(), Some("written\n"));
+    assert_eq!(message(&world.run(quiet).await.0).as_deref(), Some("said\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hook_runs_after_the_start_and_its_failure_ends_the_container() {
+    let world = World::new().await;
+    let hooked = |name: &str, hook: &str| {
+        let mut pod = script(name, "while test ! -e /work/hook; do sleep 0.05; done; echo greeted");
+        pod["spec"]["volumes"] = json!([{"name": "work", "emptyDir": {}}]);
+        pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "work", "mountPath": "/work"}]);
+        pod["spec"]["containers"][0]["lifecycle"] =
+            json!({"postStart": {"exec": {"command": ["sh", "-c", hook]}}});
+        pod
+    };
+    let (_, text) = world.run(hooked("fine", "touch /work/hook")).await;
+    assert_eq!(text, "greeted\n");
+    world.create(hooked("bad", "echo no; exit 4")).await;
+    let message = world.event("bad", "FailedPostStartHook").await;
+    assert!(message.starts_with("PostStartHook failed: ") && message.ends_with("no"), "{message}");
+    let pod = world.wait_phase("bad", "Failed").await;
+    assert_eq!(end(&pod, "main").0, 143);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_working_directory_inside_a_volume_is_made() {
+    for isolation in [Isolation::WherePossible, Isolation::Off] {
+        let world = World::with(|config| config.isolation = isolation).await;
+        let mut pod = script("inside", "pwd > here; basename $(pwd)");
+        pod["spec"]["volumes"] = json!([{"name": "work", "emptyDir": {}}]);
+        pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "work", "mountPath": "/work"}]);
+        pod["spec"]["containers"][0]["workingDir"] = json!("/work/a/sub");
+        let (pod, text) = world.run(pod).await;
+        assert_eq!((end(&pod, "main").0, text.as_str()), (0, "sub\n"));
+    }
 }

@@ -9,12 +9,13 @@ use crate::support::SHIM;
 
 const NOBODY: u32 = 65_534;
 
-const TESTS: [&str; 6] = [
+const TESTS: [&str; 7] = [
     "place::paths_and_names_are_as_written",
     "place::without_namespaces_they_are_rewritten",
     "exec::in_its_namespaces_with_its_environment",
     "exec::in_a_terminal",
     "life::what_the_program_leaves_behind_ends_with_it",
+    "life::last_words_are_left_in_a_file_of_the_container",
     "life::a_program_that_ignores_the_request_is_killed",
 ];
 
