@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::runtime::watcher::Event;
 use serde::Deserialize;
@@ -93,6 +94,37 @@ impl Sighting {
         }))
     }
 
+    /// The same of another state of an object, of which nothing but the metadata has changed. Of a job, nothing is changed.
+    #[must_use]
+    pub fn renewed(mut self, metadata: Arc<ObjectMeta>) -> Self {
+        match &mut self.0 {
+            Seen::Jobs(_) => {}
+            Seen::Pods(event) => told(event, |pod| pod.metadata = metadata),
+            Seen::Services(event) => told(event, |service| service.metadata = metadata),
+            Seen::ConfigMaps(event) => told(event, |map| map.metadata = metadata),
+            Seen::Claims(event) => told(event, |claim| claim.metadata = metadata),
+        }
+        self
+    }
+
+    /// The same object is gone.
+    #[must_use]
+    pub fn gone(self) -> Self {
+        fn gone<K>(event: Event<K>) -> Event<K> {
+            match event {
+                Event::Apply(object) | Event::InitApply(object) => Event::Delete(object),
+                other => other,
+            }
+        }
+        Self(match self.0 {
+            Seen::Jobs(event) => Seen::Jobs(gone(event)),
+            Seen::Pods(event) => Seen::Pods(gone(event)),
+            Seen::Services(event) => Seen::Services(gone(event)),
+            Seen::ConfigMaps(event) => Seen::ConfigMaps(gone(event)),
+            Seen::Claims(event) => Seen::Claims(gone(event)),
+        })
+    }
+
     /// What a watch told of an object, as a list would tell it.
     #[must_use]
     pub fn listed(&self) -> Self {
@@ -109,6 +141,12 @@ impl Sighting {
             Seen::ConfigMaps(event) => Seen::ConfigMaps(listed(event)),
             Seen::Claims(event) => Seen::Claims(listed(event)),
         })
+    }
+}
+
+fn told<K>(event: &mut Event<K>, change: impl FnOnce(&mut K)) {
+    if let Event::InitApply(object) | Event::Apply(object) | Event::Delete(object) = event {
+        change(object);
     }
 }
 

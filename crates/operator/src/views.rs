@@ -5,13 +5,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use trainyard_api::checkpoint::AGENT_CONTAINER;
 use trainyard_api::names;
 use trainyard_plan::{ClaimView, Disruption, Exit, ObjectView, PodPhase, PodView, Waiting, fingerprint};
@@ -21,8 +22,9 @@ macro_rules! slim {
         #[derive(Clone, Debug, Deserialize)]
         #[serde(rename_all = "camelCase")]
         pub(crate) struct $slim {
-            #[serde(default)]
-            pub(crate) metadata: ObjectMeta,
+            /// Whoever tells of an object more than once has it once.
+            #[serde(default, deserialize_with = "shared")]
+            pub(crate) metadata: Arc<ObjectMeta>,
             $(#[serde(default)] $field: $kind,)*
         }
 
@@ -46,10 +48,14 @@ macro_rules! slim {
                 &self.metadata
             }
             fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
+                Arc::make_mut(&mut self.metadata)
             }
         }
     };
+}
+
+fn shared<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<ObjectMeta>, D::Error> {
+    ObjectMeta::deserialize(deserializer).map(Arc::new)
 }
 
 slim!(SlimPod of Pod { spec: SlimPodSpec, status: SlimPodStatus });
@@ -183,8 +189,8 @@ impl Viewed for SlimPod {
             }),
             lingers: exit.is_some() && self.status.phase.as_deref() == Some("Running"),
             node: self.spec.node_name,
-            name: self.metadata.name.unwrap_or_default(),
-            uid: self.metadata.uid.unwrap_or_default(),
+            name: self.metadata.name.clone().unwrap_or_default(),
+            uid: self.metadata.uid.clone().unwrap_or_default(),
             exit: exit.map(Box::new),
             waiting: waiting.map(Box::new),
             disruption: disruption.map(Box::new),
@@ -287,7 +293,7 @@ impl Viewed for SlimService {
     fn view(self) -> ObjectView {
         let ports: Vec<i32> = self.spec.ports.iter().map(|port| port.port).collect();
         let seen = fingerprint::service(&self.spec.selector, &ports, self.spec.publish_not_ready_addresses);
-        object_view(self.metadata, seen)
+        object_view(&self.metadata, seen)
     }
 }
 
@@ -296,7 +302,7 @@ impl Viewed for SlimConfigMap {
 
     fn view(self) -> ObjectView {
         let seen = fingerprint::config_map(&self.data);
-        object_view(self.metadata, seen)
+        object_view(&self.metadata, seen)
     }
 }
 
@@ -307,18 +313,18 @@ impl Viewed for SlimClaim {
         ClaimView {
             shared: self.spec.access_modes.iter().any(|mode| mode == "ReadWriteMany"),
             deleting: self.metadata.deletion_timestamp.is_some(),
-            name: self.metadata.name.unwrap_or_default(),
-            uid: self.metadata.uid.unwrap_or_default(),
+            name: self.metadata.name.clone().unwrap_or_default(),
+            uid: self.metadata.uid.clone().unwrap_or_default(),
         }
     }
 }
 
-fn object_view(metadata: ObjectMeta, fingerprint: u64) -> ObjectView {
+fn object_view(metadata: &ObjectMeta, fingerprint: u64) -> ObjectView {
     ObjectView {
-        owner: controller(&metadata),
+        owner: controller(metadata),
         deleting: metadata.deletion_timestamp.is_some(),
-        name: metadata.name.unwrap_or_default(),
-        uid: metadata.uid.unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
+        uid: metadata.uid.clone().unwrap_or_default(),
         fingerprint,
     }
 }

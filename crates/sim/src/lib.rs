@@ -16,6 +16,6 @@ mod world;
 
 pub use check::{Count, Tally};
 pub use port::{Fate, Twist};
-pub use server::{Actor, Asked, Asks, Change, Child, Deed, Logged, NAMESPACE, Server};
+pub use server::{Actor, Asked, Asks, Body, Change, Child, Deed, Logged, NAMESPACE, Server};
 pub use wire::Late;
 pub use world::{Delivery, Fates, Make, World, dawn};

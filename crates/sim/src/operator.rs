@@ -88,6 +88,12 @@ impl Operator {
         lock(&self.port.server).journal(kind).len() - self.seen[kind as usize]
     }
 
+    /// Whether any event has not been delivered yet.
+    pub(crate) fn is_behind(&self) -> bool {
+        let server = lock(&self.port.server);
+        Watched::ALL.into_iter().any(|kind| server.journal(kind).len() > self.seen[kind as usize])
+    }
+
     /// How many have been.
     pub(crate) fn seen(&self, kind: Watched) -> usize {
         self.seen[kind as usize]

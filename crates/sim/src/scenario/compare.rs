@@ -39,7 +39,7 @@ pub fn end_of(world: &World) -> End {
     let objects = server
         .children()
         .map(|(kind, child)| {
-            let mut seen = child.value.clone();
+            let mut seen = child.value.to_json();
             let metadata = &mut seen["metadata"];
             metadata["resourceVersion"] = Value::Null;
             metadata["uid"] = Value::Null;

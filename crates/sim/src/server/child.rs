@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use trainyard_api::names;
 use trainyard_plan::NewObject;
+
+use super::Body;
 
 /// Anything but a job.
 #[derive(Clone, Debug)]
 pub struct Child {
     pub uid: String,
     pub version: u64,
-    /// Metadata, and of the rest what is read back by somebody.
-    pub value: Value,
+    pub value: Body,
     /// An operator made it.
     pub ours: bool,
     /// It did so when it did not wait for it any more.
@@ -28,12 +29,16 @@ pub struct Child {
 }
 
 impl Child {
+    fn metadata(&self) -> &ObjectMeta {
+        self.value.metadata()
+    }
+
     pub fn name(&self) -> &str {
-        self.value["metadata"]["name"].as_str().unwrap_or_default()
+        self.metadata().name.as_deref().unwrap_or_default()
     }
 
     pub fn is_deleting(&self) -> bool {
-        self.value["metadata"].get("deletionTimestamp").is_some()
+        self.metadata().deletion_timestamp.is_some()
     }
 
     pub fn phase(&self) -> &str {
@@ -49,13 +54,17 @@ impl Child {
     }
 
     pub fn label(&self, name: &str) -> Option<&str> {
-        self.value["metadata"]["labels"].get(name)?.as_str()
+        self.metadata().labels.as_ref()?.get(name).map(String::as_str)
+    }
+
+    pub(super) fn owners(&self) -> &[OwnerReference] {
+        self.metadata().owner_references.as_deref().unwrap_or_default()
     }
 
     /// The uid of the controlling owner.
     pub fn controller(&self) -> Option<&str> {
-        let owners = self.value["metadata"]["ownerReferences"].as_array()?;
-        owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()
+        let mut owners = self.owners().iter();
+        owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
     }
 
     pub fn attempt(&self) -> Option<i32> {
@@ -67,7 +76,6 @@ impl Child {
     }
 
     pub(super) fn is_owned_by(&self, uid: &str) -> bool {
-        let owners = self.value["metadata"]["ownerReferences"].as_array();
-        owners.into_iter().flatten().any(|owner| owner["uid"] == uid)
+        self.owners().iter().any(|owner| owner.uid == uid)
     }
 }

@@ -4,16 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::runtime::watcher::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use serde_json::{Value, json};
 use trainyard_api::{TrainingJob, TrainingJobSpec, names};
-use trainyard_operator::Watched;
 use trainyard_plan::TargetKind;
 
 use super::past::Past;
-use super::store::{parse, whole_seconds, with_status};
-use super::{Actor, Change, Child, Deed, NAMESPACE, Server, watched};
+use super::store::{READABLE, told, whole_seconds, with_status};
+use super::{Actor, Body, Change, Child, Deed, NAMESPACE, Server, watched};
 
 impl Server {
     /// `kubectl create`.
@@ -76,16 +74,25 @@ impl Server {
             value["status"] = json!({"phase": "Pending"});
         }
         let logged = if self.log.is_some() { value.clone() } else { Value::Null };
-        self.insert(by, kind, name, value, false, None);
+        self.insert(by, kind, name, Body::from_json(value).expect(READABLE), false, None);
         self.logs(|| Deed::Change(kind, name.to_owned(), Value::Null, logged));
     }
 
-    /// Changes an object, as it is stored.
+    /// Changes an object, as JSON.
     pub fn change(&mut self, by: Actor, kind: TargetKind, name: &str, change: impl FnOnce(&mut Value)) {
+        self.alter(by, kind, name, |body| {
+            let mut whole = body.to_json();
+            change(&mut whole);
+            *body = Body::from_json(whole).expect(READABLE);
+        });
+    }
+
+    /// Changes an object, as it is stored.
+    pub fn alter(&mut self, by: Actor, kind: TargetKind, name: &str, change: impl FnOnce(&mut Body)) {
         let Some(child) = self.all(kind).get(name) else { return };
         let mut new = child.value.clone();
         change(&mut new);
-        let logged = self.log.is_some().then(|| (child.value.clone(), new.clone()));
+        let logged = self.log.is_some().then(|| (child.value.to_json(), new.to_json()));
         self.replace(by, kind, name, new);
         if let Some((old, new)) = logged {
             self.logs(|| Deed::Change(kind, name.to_owned(), old, new));
@@ -97,16 +104,16 @@ impl Server {
         let Some(child) = self.all(kind).get(name) else { return };
         let takes_time = kind == TargetKind::Pod && child.node().is_some() && !child.has_ended();
         let own = child.value["spec"]["terminationGracePeriodSeconds"].as_i64();
-        let pending = child.value["metadata"]["deletionGracePeriodSeconds"].as_i64();
+        let pending = child.value.metadata().deletion_grace_period_seconds;
         let grace = if takes_time { grace.or(pending).or(own).unwrap_or(30) } else { 0 };
         if grace > 0 {
             let is_first = !child.is_deleting();
-            let pending = child.value["metadata"]["deletionGracePeriodSeconds"].as_i64();
             if is_first || pending.is_some_and(|pending| grace < pending) {
                 let mut new = child.value.clone();
                 let until = whole_seconds(self.now + SignedDuration::from_secs(grace));
-                new["metadata"]["deletionTimestamp"] = json!(Time(until));
-                new["metadata"]["deletionGracePeriodSeconds"] = grace.into();
+                let metadata = new.metadata_mut();
+                metadata.deletion_timestamp = Some(Time(until));
+                metadata.deletion_grace_period_seconds = Some(grace);
                 self.replace(by, kind, name, new);
                 if is_first {
                     self.changes.push((by, Change::Marked(kind, name.to_owned())));
@@ -118,14 +125,16 @@ impl Server {
         let version = self.version;
         let Some(mut child) = self.children[kind as usize].remove(name) else { return };
         let from = std::mem::replace(&mut child.version, version);
-        let metadata = child.value["metadata"].clone();
+        let metadata = child.value.metadata().clone();
         self.past.push(Past { kind, name: name.to_owned(), from, until: version, metadata });
-        child.value["metadata"]["resourceVersion"] = version.to_string().into();
+        child.value.metadata_mut().resource_version = Some(version.to_string());
         if child.is_selected() {
+            let journal = &mut self.journal[watched(kind) as usize];
+            let sighting = told(self.speaks_json, kind, &child.value, journal.get(child.told)).gone();
             if kind == TargetKind::Pod {
-                self.ends.push(self.journal[Watched::Pods as usize].len());
+                self.ends.push(journal.len());
             }
-            self.journal[watched(kind) as usize].push(parse(watched(kind), Event::Delete(&child.value)));
+            journal.push(sighting);
         }
         self.changes.push((by, Change::Removed(kind, Box::new(child))));
     }
@@ -145,12 +154,9 @@ impl Server {
         }
         let owners: Vec<&str> = self.jobs().filter_map(|job| job.metadata.uid.as_deref()).collect();
         let is_garbage = |child: &Child| {
-            let references = child.value["metadata"]["ownerReferences"].as_array();
-            let is_gone = |owner: &Value| {
-                owner["kind"] == names::KIND
-                    && owner["uid"].as_str().is_some_and(|uid| !owners.contains(&uid))
-            };
-            !child.is_deleting() && references.is_some_and(|all| !all.is_empty() && all.iter().all(is_gone))
+            let is_gone =
+                |owner: &OwnerReference| owner.kind == names::KIND && !owners.contains(&owner.uid.as_str());
+            !child.is_deleting() && !child.owners().is_empty() && child.owners().iter().all(is_gone)
         };
         let garbage = self.children().filter(|(_, child)| is_garbage(child));
         garbage.map(|(kind, child)| (kind, child.name().to_owned())).collect()

@@ -1,6 +1,7 @@
 //! A small model of the API server: exactly what the operator can notice of it, for the kinds that the operator touches, at the
 //! speed of a map. `tests/embedded.rs` holds it to the embedded API server, answer by answer.
 
+mod body;
 mod child;
 mod cluster;
 mod past;
@@ -10,6 +11,7 @@ mod verbs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub use body::Body;
 pub use child::Child;
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;

@@ -1,8 +1,9 @@
 //! What was there at an earlier version. Whoever asks for "this version or a newer one" may be told of any state from that one on; the
 //! oldest of them is what a watch cache that lags behind tells.
 
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::Value;
 use trainyard_operator::Refusal;
 use trainyard_plan::TargetKind;
 
@@ -14,14 +15,13 @@ pub(super) struct Past {
     pub(super) name: String,
     pub(super) from: u64,
     pub(super) until: u64,
-    pub(super) metadata: Value,
+    pub(super) metadata: Arc<ObjectMeta>,
 }
 
 impl Server {
     /// The metadata of an object: as it is now, or, if old reads are wanted, as it was at that version.
     pub fn metadata(&self, kind: TargetKind, name: &str, at: Option<u64>) -> Result<ObjectMeta, Refusal> {
-        let metadata = self.found(kind, name, at).ok_or(Refusal::NotFound)?;
-        serde_json::from_value(metadata.clone()).map_err(|error| Refusal::Passing(error.to_string()))
+        self.found(kind, name, at).map(|metadata| (**metadata).clone()).ok_or(Refusal::NotFound)
     }
 
     /// The metadata of all pods, likewise. None, if there are more than so many.
@@ -38,11 +38,11 @@ impl Server {
         names.into_iter().map(|name| self.metadata(kind, name, at)).collect::<Result<_, _>>().map(Some)
     }
 
-    fn found(&self, kind: TargetKind, name: &str, at: Option<u64>) -> Option<&Value> {
+    fn found(&self, kind: TargetKind, name: &str, at: Option<u64>) -> Option<&Arc<ObjectMeta>> {
         let child = self.all(kind).get(name);
         let at = at.filter(|_| self.reads_old).unwrap_or(u64::MAX);
         if let Some(child) = child.filter(|child| child.version <= at) {
-            return Some(&child.value["metadata"]);
+            return Some(child.value.metadata());
         }
         let is_it =
             |past: &&Past| past.kind == kind && past.from <= at && at < past.until && past.name == name;

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::runtime::watcher::Event;
-use serde_json::{Value, json};
+use serde_json::Value;
 use trainyard_api::{TrainingJob, TrainingJobStatus};
 use trainyard_operator::{Sighting, Watched, Written};
 use trainyard_plan::{NewObject, TargetKind};
 
 use super::past::Past;
-use super::{Actor, Change, Child, NAMESPACE, Server, watched};
+use super::{Actor, Body, Change, Child, NAMESPACE, Server, watched};
+
+pub(super) const READABLE: &str = "what the model stores can be read";
 
 impl Server {
     pub(super) fn insert(
@@ -19,19 +21,18 @@ impl Server {
         by: Actor,
         kind: TargetKind,
         name: &str,
-        mut value: Value,
+        mut value: Body,
         ours: bool,
         made: Option<Arc<NewObject>>,
     ) -> Written {
         self.version += 1;
         self.uids += 1;
         let uid = format!("{}-{}", kind.as_str().replace(' ', "-"), self.uids);
-        let metadata = &mut value["metadata"];
-        metadata["uid"] = uid.as_str().into();
-        metadata["namespace"] = NAMESPACE.into();
-        metadata["resourceVersion"] = self.version.to_string().into();
-        metadata["creationTimestamp"] = json!(Time(whole_seconds(self.now)));
-        let journal = &mut self.journal[watched(kind) as usize];
+        let metadata = value.metadata_mut();
+        metadata.uid = Some(uid.clone());
+        metadata.namespace = Some(NAMESPACE.to_owned());
+        metadata.resource_version = Some(self.version.to_string());
+        metadata.creation_timestamp = Some(Time(whole_seconds(self.now)));
         let child = Child {
             uid,
             version: self.version,
@@ -39,45 +40,50 @@ impl Server {
             ours,
             late: matches!(by, Actor::Late(_)),
             made,
-            told: journal.len(),
+            told: self.journal[watched(kind) as usize].len(),
             resume: None,
             rank: None,
         };
         if child.is_selected() {
-            journal.push(parse(watched(kind), Event::Apply(&child.value)));
+            let sighting = told(self.speaks_json, kind, &child.value, None);
+            self.journal[watched(kind) as usize].push(sighting);
         }
         self.children[kind as usize].insert(name.to_owned(), child);
         self.changes.push((by, Change::Created(kind, name.to_owned())));
         self.written()
     }
 
-    pub(super) fn replace(&mut self, by: Actor, kind: TargetKind, name: &str, mut new: Value) -> Written {
+    pub(super) fn replace(&mut self, by: Actor, kind: TargetKind, name: &str, mut new: Body) -> Written {
         let version = self.version + 1;
         let Some(child) = self.children[kind as usize].get_mut(name) else { return Written::default() };
         if new == child.value {
             return Written { version: child.version, resource_version: child.version.to_string() };
         }
         self.version = version;
-        new["metadata"]["resourceVersion"] = version.to_string().into();
+        new.metadata_mut().resource_version = Some(version.to_string());
         let was_selected = child.is_selected();
         let mut old = std::mem::replace(&mut child.value, new);
         let from = std::mem::replace(&mut child.version, version);
-        let event = match (was_selected, child.is_selected()) {
-            (_, true) => Some(Event::Apply(&child.value)),
+        let metadata = old.metadata().clone();
+        let journal = &mut self.journal[watched(kind) as usize];
+        let last = journal.get(child.told).filter(|_| was_selected);
+        let sighting = match (was_selected, child.is_selected()) {
+            (_, true) => {
+                let last = last.filter(|_| child.value.has_rest_of(&old));
+                Some(told(self.speaks_json, kind, &child.value, last))
+            }
             (true, false) => {
                 // Whoever watches by label is told that it is gone, as it was when it was last selected.
-                old["metadata"]["resourceVersion"] = version.to_string().into();
-                Some(Event::Delete(&old))
+                old.metadata_mut().resource_version = Some(version.to_string());
+                Some(told(self.speaks_json, kind, &old, last).gone())
             }
             (false, false) => None,
         };
-        let journal = &mut self.journal[watched(kind) as usize];
         child.told = journal.len();
         if kind == TargetKind::Pod && child.has_ended() {
             self.ends.push(child.told);
         }
-        journal.extend(event.map(|event| parse(watched(kind), event)));
-        let metadata = old["metadata"].take();
+        journal.extend(sighting);
         self.past.push(Past { kind, name: name.to_owned(), from, until: version, metadata });
         self.changes.push((by, Change::Changed(kind, name.to_owned())));
         self.written()
@@ -141,8 +147,21 @@ fn about<T>(event: Event<()>, object: T) -> Event<T> {
     }
 }
 
+/// What a watch tells of an object that is there. `last` is what it told before of one that differed in nothing but its metadata.
+pub(super) fn told(speaks_json: bool, kind: TargetKind, value: &Body, last: Option<&Sighting>) -> Sighting {
+    if speaks_json {
+        let whole = value.to_json();
+        let sighting = parse(watched(kind), Event::Apply(&whole));
+        let read = Body::from_json(whole).expect(READABLE);
+        assert_eq!(read, *value, "what is read back is not what was stored");
+        return sighting;
+    }
+    let rest = || parse(watched(kind), Event::Apply(value.rest()));
+    last.cloned().unwrap_or_else(rest).renewed(value.metadata().clone())
+}
+
 pub(super) fn parse(kind: Watched, event: Event<&Value>) -> Sighting {
-    Sighting::parse(kind, event).expect("what the model stores can be read")
+    Sighting::parse(kind, event).expect(READABLE)
 }
 
 /// The same job with another status, without a copy of the old one.

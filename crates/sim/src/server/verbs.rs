@@ -12,7 +12,7 @@ use trainyard_operator::{JobRef, NewEvent, Refusal, StatusChange, Written};
 use trainyard_plan::{NewObject, NodeState, Target, TargetKind};
 
 use super::store::with_status;
-use super::{Actor, Change, Server};
+use super::{Actor, Body, Change, Server};
 
 impl Server {
     pub fn create(&mut self, by: Actor, job: &JobRef, object: &NewObject) -> Result<Written, Refusal> {
@@ -31,15 +31,15 @@ impl Server {
         let value = match object {
             NewObject::Pod(pod) => {
                 let grace = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
-                json!({
-                    "metadata": pod.metadata,
+                let rest = json!({
                     "spec": {"terminationGracePeriodSeconds": grace.unwrap_or(30)},
                     "status": {"phase": "Pending"},
-                })
+                });
+                Body::new(pod.metadata.clone(), rest)
             }
-            NewObject::Service(service) => json!({"metadata": service.metadata, "spec": service.spec}),
-            NewObject::ConfigMap(map) => json!({"metadata": map.metadata, "data": map.data}),
-            NewObject::Claim(claim) => json!({"metadata": claim.metadata, "spec": claim.spec}),
+            NewObject::Service(service) => Body::new(service.metadata.clone(), json!({"spec": service.spec})),
+            NewObject::ConfigMap(map) => Body::new(map.metadata.clone(), json!({"data": map.data})),
+            NewObject::Claim(claim) => Body::new(claim.metadata.clone(), json!({"spec": claim.spec})),
         };
         let made = self.keeps_made.then(|| Arc::new(object.clone()));
         let written = self.insert(by, kind, &name, value, true, made);
@@ -78,8 +78,9 @@ impl Server {
         if child.uid != target.uid {
             return Err(Refusal::Conflict);
         }
-        let new =
-            patch::json(&child.value, operations).map_err(|error| Refusal::Invalid(format!("{error:?}")))?;
+        let new = patch::json(&child.value.to_json(), operations)
+            .map_err(|error| Refusal::Invalid(format!("{error:?}")))?;
+        let new = Body::from_json(new).map_err(|error| Refusal::Invalid(error.to_string()))?;
         self.is_of(by, job, target.kind, &target.name);
         Ok(self.replace(by, target.kind, &target.name, new))
     }

@@ -10,7 +10,7 @@ use trainyard_progress::Reading;
 
 use super::World;
 use crate::port::lock;
-use crate::server::{Actor, Child, Deed, NAMESPACE};
+use crate::server::{Actor, Body, Child, Deed, NAMESPACE};
 
 impl World {
     pub fn submit(&mut self, name: &str, spec: TrainingJobSpec) {
@@ -85,9 +85,9 @@ impl World {
         self.server().all(TargetKind::Pod).keys().cloned().collect()
     }
 
-    fn pod(&mut self, name: &str, why: &str, change: impl FnOnce(&mut Value)) {
+    fn pod(&mut self, name: &str, why: &str, change: impl FnOnce(&mut Body)) {
         self.tell(|| format!("cluster: {name} {why}"));
-        self.server().change(Actor::Cluster, TargetKind::Pod, name, change);
+        self.server().alter(Actor::Cluster, TargetKind::Pod, name, change);
         self.witness();
     }
 
@@ -108,17 +108,15 @@ impl World {
         }
         let now = self.now();
         self.pod(name, "runs", |pod| {
-            if pod["spec"].get("nodeName").is_none() {
-                pod["spec"]["nodeName"] = format!("node-{name}").into();
-            }
-            pod["status"] = json!({
+            let mut status = json!({
                 "phase": "Running",
                 "containerStatuses": [{"name": names::CONTAINER, "image": "", "imageID": "", "ready": true, "restartCount": 0,
                     "state": {"running": {"startedAt": now.to_string()}}}],
             });
             if led.is_some() {
-                pod["status"]["initContainerStatuses"] = agent_runs();
+                status["initContainerStatuses"] = agent_runs();
             }
+            pod.set_status(|| format!("node-{name}"), status);
         });
         if let Some((job, uid)) = led {
             let checkpoint = self.server().stored.get(&job).cloned();
@@ -148,10 +146,10 @@ impl World {
         if has_begun || !resumes || told.as_deref() == stored.as_ref().map(|stored| stored.path.as_str()) {
             return false;
         }
-        self.pod(pod, "is held by its agent", |pod| {
-            pod["spec"]["nodeName"] =
-                format!("node-{}", pod["metadata"]["name"].as_str().unwrap_or_default()).into();
-            pod["status"]["initContainerStatuses"] = agent_runs();
+        self.pod(pod, "is held by its agent", |held| {
+            let held = held.rest_mut();
+            held["spec"]["nodeName"] = format!("node-{pod}").into();
+            held["status"]["initContainerStatuses"] = agent_runs();
         });
         self.report(
             job,
@@ -234,10 +232,7 @@ impl World {
         let now = Timestamp::from_second(self.now().as_second()).unwrap_or_default();
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
         self.pod(name, why, |pod| {
-            if pod["spec"].get("nodeName").is_none() {
-                pod["spec"]["nodeName"] = format!("node-{name}").into();
-            }
-            pod["status"] = json!({
+            let mut status = json!({
                 "phase": phase,
                 "containerStatuses": [{"name": names::CONTAINER, "image": "", "imageID": "", "ready": false,
                     "restartCount": 0, "state": {"terminated": {
@@ -245,9 +240,10 @@ impl World {
                     }}}],
             });
             if let Some(reason) = disruption {
-                pod["status"]["conditions"] =
+                status["conditions"] =
                     json!([{"type": "DisruptionTarget", "status": "True", "reason": reason}]);
             }
+            pod.set_status(|| format!("node-{name}"), status);
         });
     }
 
@@ -287,7 +283,7 @@ impl World {
         let pending = self.server().all(TargetKind::Pod).get(name).is_some_and(|pod| pod.node().is_none());
         if pending && !self.has_ended(name) {
             self.pod(name, "cannot be placed", |pod| {
-                pod["status"]["conditions"] = json!([{
+                pod.rest_mut()["status"]["conditions"] = json!([{
                     "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                     "message": "0/3 nodes are available",
                 }]);
@@ -301,7 +297,7 @@ impl World {
         let Some(node) = node.filter(|_| !self.has_ended(name)) else { return };
         self.server().dead.insert(node);
         self.pod(name, "loses its node", |pod| {
-            pod["status"]["conditions"] = json!([{
+            pod.rest_mut()["status"]["conditions"] = json!([{
                 "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
             }]);
         });

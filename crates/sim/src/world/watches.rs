@@ -56,6 +56,9 @@ impl World {
 
     /// Delivers everything that may be delivered. Says whether that was anything.
     pub(super) fn deliver_all(&mut self, operator: usize) -> bool {
+        if !self.operators[operator].is_behind() {
+            return false;
+        }
         let mut any = false;
         for kind in Watched::ALL {
             while self.operators[operator].behind(kind) > 0 {
