@@ -20,14 +20,10 @@ pub fn quarantine(store: &dyn Store, survey: &Survey) -> Vec<String> {
     let is_apart = |candidate: &Candidate| !candidate.files.iter().any(|file| sound.contains(file.as_str()));
     for (candidate, why) in survey.partial.iter().filter(|(candidate, _)| is_apart(candidate)) {
         let path = &candidate.path;
-        match move_aside(store, survey, candidate) {
-            Ok(()) | Err(StoreError::Vanished(_)) => {
-                if let Err(error) = repoint(store, survey, candidate) {
-                    problems.push(format!(
-                        "{path} was moved aside, but a file still names it as the newest: {error}"
-                    ));
-                }
-            }
+        // In this order: what is cut short here is found again, and done again, at the next look.
+        let moved = repoint(store, survey, candidate).and_then(|()| move_aside(store, survey, candidate));
+        match moved {
+            Ok(()) | Err(StoreError::Vanished(_)) => {}
             Err(error) => {
                 problems.push(format!("{path} is partial ({why}) and cannot be moved aside: {error}"));
             }
@@ -39,8 +35,13 @@ pub fn quarantine(store: &dyn Store, survey: &Survey) -> Vec<String> {
 /// A program that is told by a file which checkpoint is the newest must not look for one that has been moved aside: it would
 /// start afresh, or fail. Without another one, that file goes, too.
 fn repoint(store: &dyn Store, survey: &Survey, moved: &Candidate) -> Result<(), StoreError> {
-    let is_beside =
-        |it: &&Candidate| it.layout == moved.layout && tree::parent(&it.path) == tree::parent(&moved.path);
+    // Of the same series: a layout may have several in one directory.
+    let series = |it: &Candidate| it.name().chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
+    let is_beside = |it: &&Candidate| {
+        it.layout == moved.layout
+            && tree::parent(&it.path) == tree::parent(&moved.path)
+            && series(it) == series(moved)
+    };
     let next = survey.complete.iter().map(|checkpoint| &checkpoint.candidate).find(is_beside);
     match layouts::repointed(moved, next, &survey.tree, store) {
         Some((file, Some(content))) => store.write(&file, content.as_bytes()),

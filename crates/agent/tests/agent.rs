@@ -233,6 +233,14 @@ fn a_file_that_names_what_is_moved_aside_names_the_one_before() {
         ),
         (files::tensorflow("ckpt-1"), cut(&tensorflow, ".index"), "ckpt-1", "checkpoint", list.as_str()),
         (
+            // Newer, but of another series.
+            [files::tensorflow("ckpt-1"), files::saved_model("export-5")].concat(),
+            cut(&tensorflow, ".index"),
+            "ckpt-1",
+            "checkpoint",
+            list.as_str(),
+        ),
+        (
             vec![file("model_1.pth", files::torch(&[]))],
             vec![file("model_2.pth", "PK"), file("last_checkpoint", "model_2.pth")],
             "model_1.pth",

@@ -533,6 +533,9 @@ fn as_lightgbm_saves() {
     for cut in cut_each(&files, &["txt"]) {
         assert_partial(&cut, "model_6.txt");
     }
+    // As other languages save it.
+    let (model, _) = fixtures::LIGHTGBM.split_once("\npandas_categorical").unwrap();
+    assert_complete(&vec![file("model_6.txt", model)], Layout::Files, "model_6.txt", Some(6), None);
     on_every_store(&vec![file("epoch-3.txt", "loss 0.5\n")], |survey, _| {
         assert_eq!(names(survey), (vec![], vec![]), "somebody's notes");
         assert_eq!(survey.problems, Vec::<String>::new());

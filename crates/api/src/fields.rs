@@ -62,12 +62,18 @@ impl<'de> Deserializer<'de> for Checked<'de, '_> {
         known: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        for name in self.value.as_object().into_iter().flat_map(|fields| fields.keys()) {
+        for (name, value) in self.value.as_object().into_iter().flatten() {
             if !known.contains(&name.as_str()) {
                 let hint = nearest(name, known.iter().copied())
                     .map(|near| format!("; did you mean {near}?"))
                     .unwrap_or_default();
-                let problem = Problem::error(self.place.path().key(name), format!("unknown field{hint}"));
+                let (path, message) = (self.place.path().key(name), format!("unknown field{hint}"));
+                // What is empty changes nothing: jobs with such a field have always run, and go on.
+                let is_empty = value.is_null()
+                    || value.as_array().is_some_and(Vec::is_empty)
+                    || value.as_object().is_some_and(serde_json::Map::is_empty);
+                let problem =
+                    if is_empty { Problem::warning(path, message) } else { Problem::error(path, message) };
                 self.unknown.borrow_mut().push(problem);
             }
         }

@@ -606,6 +606,18 @@ fn a_variable_of_ours_is_a_warning() {
     );
 }
 
+#[test]
+fn an_unknown_field_of_a_template_is_an_error_unless_it_is_empty() {
+    let with = |mounts: &str| {
+        let container = format!("{{name: training-worker, volumeMount: {mounts}}}");
+        let text = format!("{{image: x, template: {{spec: {{containers: [{container}]}}}}}}");
+        problems(&manifest(&text)).iter().map(|it| (it.severity, it.to_string())).collect::<Vec<_>>()
+    };
+    let told = "spec.template.spec.containers[0].volumeMount: unknown field; did you mean volumeMounts?";
+    assert_eq!(with("[{name: a, mountPath: /a}]"), [(Severity::Error, told.to_owned())]);
+    assert_eq!(with("[]"), [(Severity::Warning, told.to_owned())]);
+}
+
 /// All combinations of what the rules look at: the API server and `validate` say the same, word for word.
 #[test]
 fn a_reason_that_is_spelt_otherwise_is_a_warning() {

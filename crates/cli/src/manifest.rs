@@ -111,13 +111,15 @@ impl Document {
     pub(crate) fn nearly_a_job(&self) -> Option<Problem> {
         let (version, kind) = self.kind();
         let served = format!("{}/{}", names::GROUP, names::STORAGE_VERSION);
+        // Others have resources of that name, and of similar ones, too.
+        let meant = version.is_empty()
+            || version.starts_with(names::GROUP)
+            || nearest(&version, [served.as_str()].into_iter()).is_some();
         if kind == names::KIND {
-            // Others have resources of that name, too.
-            let meant = version.is_empty() || nearest(&version, [served.as_str()].into_iter()).is_some();
             let message = format!("{version:?} is not known; did you mean {served}?");
             return meant.then(|| Problem::error(FieldPath::of(&["apiVersion"]), message));
         }
-        nearest(&kind, [names::KIND].into_iter()).map(|near| {
+        nearest(&kind, [names::KIND].into_iter()).filter(|_| meant).map(|near| {
             Problem::error(FieldPath::of(&["kind"]), format!("{kind} is not known; did you mean {near}?"))
         })
     }

@@ -42,8 +42,8 @@ impl Core {
 struct Before<'a> {
     /// The uid of their job.
     job: &'a str,
-    /// The last attempt, which has ended.
-    attempt: i32,
+    /// The last attempt, which has ended. Without one, somebody has removed the status, and all are of before.
+    attempt: Option<i32>,
     /// The version of what was seen last, if there was anything: none of any version would do.
     seen: Option<u64>,
 }
@@ -96,11 +96,7 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
         }
         let before = Before {
             job: job.metadata.uid.as_deref().unwrap_or_default(),
-            attempt: job
-                .status
-                .as_ref()
-                .and_then(|status| status.attempts.last())
-                .map_or(0, |last| last.number),
+            attempt: job.status.as_ref().and_then(|status| status.attempts.last()).map(|last| last.number),
             // All of them were made before what was seen last.
             seen: Some(self.core().cache.pods.newest()).filter(|version| *version > 0),
         };
@@ -180,7 +176,7 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
                 .await?
                 .map_or(Left::Going, Left::Seen));
         }
-        if attempt(&metadata).is_some_and(|attempt| attempt > before.attempt) {
+        if attempt(&metadata).zip(before.attempt).is_some_and(|(attempt, last)| attempt > last) {
             // Somebody else has begun already: the watch will tell.
             return Ok(Left::Going);
         }

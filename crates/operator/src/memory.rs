@@ -153,7 +153,7 @@ impl Memory {
         }
         let waited = now.duration_since(*self.waiting_since.get_or_insert(now));
         if waited >= PATIENCE {
-            tracing::warn!(job = %key, echoes = ?self.echoes, "own writes were not seen again; going on without them");
+            tracing::warn!(job = %key, echoes = ?self.echoes, "own writes were not seen again; asking for the pods, going on without the rest");
             self.lost = self.out_of_sight(cache, key);
             self.echoes.clear();
             self.waiting_since = None;

@@ -108,14 +108,19 @@ pub(crate) fn pickle_of_torch(
 
 /// A model of LightGBM: text with its parameters at the end.
 fn lightgbm(reader: &Reader<'_>, path: &str, size: u64) -> Result<Wholeness, StoreError> {
-    let (head, end) = (b"tree\nversion=", "\npandas_categorical:");
+    // Python adds a line of its own behind the parameters.
+    let (head, end, parameters) = (b"tree\nversion=", "\npandas_categorical:", "\nend of parameters\n");
     if reader.store.read(path, 0..size.min(head.len() as u64))? != head {
         return Ok(Wholeness::Other);
     }
     let tail = reader.store.read(path, size.saturating_sub(READ_WHOLE)..size)?;
     let tail = String::from_utf8_lossy(&tail);
     let is_whole = tail.rsplit_once(end).is_some_and(|(_, last)| last.ends_with('\n'));
-    Ok(if is_whole { Wholeness::Whole } else { Wholeness::Cut("it ends in the middle".to_owned()) })
+    Ok(match is_whole {
+        true => Wholeness::Whole,
+        false if tail.trim_end().ends_with(parameters.trim_end()) => Wholeness::Likely,
+        false => Wholeness::Cut("it ends in the middle".to_owned()),
+    })
 }
 
 /// One pickle, or several and raw data behind them: only the first can be followed. Accelerate calls an archive of torch so.

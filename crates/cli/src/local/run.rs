@@ -191,6 +191,7 @@ async fn serve(options: Options, objects: &Objects) -> anyhow::Result<Code> {
         at_work: HashMap::new(),
         line: Some(line),
         lines,
+        remarks: yard.node.remarks(),
         followed: HashSet::new(),
         followers: JoinSet::new(),
         tails: Tails::default(),
@@ -214,12 +215,11 @@ async fn serve(options: Options, objects: &Objects) -> anyhow::Result<Code> {
         run.view.line(&format!("limits on memory and CPU are not enforced: {why}"));
     }
     run.view.draw();
-    let remarks = yard.node.remarks();
     if let Err(error) = objects.create(&yard.client).await {
         yard.stop(Duration::ZERO, std::future::pending()).await;
         return Err(error);
     }
-    let interrupted = run.follow(&mut signals, remarks).await;
+    let interrupted = run.follow(&mut signals).await;
     match interrupted {
         None => {}
         Some(Code::HungUp) => run.view.hang_up(),
@@ -264,6 +264,8 @@ struct Run {
     /// Lines to show, from everybody who follows a log. There is no sender once nobody else is going to be followed.
     line: Option<mpsc::Sender<String>>,
     lines: mpsc::Receiver<String>,
+    /// What the node has to say.
+    remarks: broadcast::Receiver<String>,
     /// Pods whose logs are shown.
     followed: HashSet<String>,
     followers: JoinSet<()>,
@@ -287,11 +289,7 @@ type Tails = Arc<Mutex<HashMap<String, VecDeque<String>>>>;
 
 impl Run {
     /// Shows what happens until all jobs have ended, cannot start, or somebody interrupts.
-    async fn follow(
-        &mut self,
-        signals: &mut Signals,
-        mut remarks: broadcast::Receiver<String>,
-    ) -> Option<Code> {
+    async fn follow(&mut self, signals: &mut Signals) -> Option<Code> {
         let jobs: Api<TrainingJob> = Api::all(self.client.clone());
         let mut jobs = watcher::watcher(jobs, watcher::Config::default()).boxed();
         let mut tick = tokio::time::interval(Duration::from_millis(500));
@@ -309,16 +307,13 @@ impl Run {
                 }
                 Some(event) = self.pods.next() => self.take_pod(event),
                 _ = self.lines.recv_many(&mut batch, LINES_AT_ONCE) => self.show(&mut batch),
-                Ok(text) = remarks.recv() => self.view.line(&text),
+                Ok(text) = self.remarks.recv() => self.view.line(&text),
                 _ = frame.tick() => self.view.draw(),
                 _ = tick.tick() => self.show_failures().await,
             }
             if self.is_over() || self.is_stuck() {
                 break;
             }
-        }
-        while let Ok(text) = remarks.try_recv() {
-            self.view.line(&text);
         }
         self.show_failures().await;
         None
@@ -336,6 +331,7 @@ impl Run {
         loop {
             tokio::select! {
                 () = &mut stop => break,
+                Ok(text) = self.remarks.recv() => self.view.line(&text),
                 Some(event) = self.pods.next() => self.take_pod(event),
                 _ = self.lines.recv_many(&mut batch, LINES_AT_ONCE) => self.show(&mut batch),
                 _ = frame.tick() => {
@@ -349,6 +345,9 @@ impl Run {
         self.at_work.clear();
         if interrupted {
             self.tell_time_left(Duration::ZERO);
+        }
+        while let Ok(text) = self.remarks.try_recv() {
+            self.view.line(&text);
         }
     }
 

@@ -61,7 +61,8 @@ const SAVES: &str = "trap 'echo saved > saved; echo saved; exit 143' TERM\necho 
 fn a_hang_up_stops_the_workers_in_order() {
     let bench = Bench::new();
     bench.write("job.yaml", &job("bert", 1, SAVES));
-    let run = bench.start(&["run", "job.yaml"]);
+    // Whoever runs the tests may be under nohup.
+    let run = bench.start_by(&["env", "--default-signal=HUP"], &["run", "job.yaml"]);
     run.until_it_says("runs");
     run.signal("-HUP");
     let ended = run.wait();
@@ -81,7 +82,10 @@ fn a_terminal_that_goes_away_leaves_time_to_save() {
          seen = b''\nwhile b' runs' not in seen:\n    seen += os.read(terminal, 4096)\nos.close(terminal)\n\
          sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n",
     );
-    let ended = bench.run_by(&["python3", "terminal.py"], &["run", "job.yaml", "--log-level", "debug"]);
+    let ended = bench.run_by(
+        &["env", "--default-signal=HUP", "python3", "terminal.py"],
+        &["run", "job.yaml", "--log-level", "debug"],
+    );
     assert_eq!(ended.code, Some(129), "{ended}");
     assert!(bench.path().join("saved").exists(), "{ended}");
     bench.nobody_is_left();

@@ -36,16 +36,16 @@ fn two_runs_side_by_side_do_not_get_one_port() {
     let (first, second) = (Bench::new(), Bench::new());
     // Nobody listens yet: the programs of a framework take seconds until they do.
     let script = "echo MARK has port $MASTER_PORT; while test ! -e go; do sleep 0.05; done";
-    first.write("job.yaml", &job("bert", 1, script));
-    second.write(
-        "job.yaml",
-        &job("bert", 1, &script.replace("while test ! -e go; do sleep 0.05; done", "true")),
-    );
+    // A port that no other test asks for.
+    let of_both = "  networking: {masterPort: 29417}\n";
+    first.write("job.yaml", &(job("bert", 1, script) + of_both));
+    let script = script.replace("while test ! -e go; do sleep 0.05; done", "true");
+    second.write("job.yaml", &(job("bert", 1, &script) + of_both));
     let running = first.start(&["run", "job.yaml"]);
     running.until_it_says("has port");
     let ended = second.run(&["run", "job.yaml"]);
     assert_eq!(ended.code, Some(0), "{ended}");
-    assert!(ended.stdout.contains("bert: port 29500 is taken on this machine: "), "{ended}");
+    assert!(ended.stdout.contains("bert: port 29417 is taken on this machine: "), "{ended}");
     std::fs::write(first.path().join("go"), "").unwrap();
     let before = running.wait();
     let port = |text: &str| text.lines().find_map(|line| Some(line.split_once("has port ")?.1.to_owned()));
@@ -87,8 +87,9 @@ fn a_full_disk_swallows_nothing() {
     let text = "head -c 4M /dev/zero > $CHECKPOINT_DIR/fill; seq 1 20000; echo MARK broke; exit 1";
     let text = job("bert", 1, text) + "  backoffLimit: 0\n  checkpoint: {storage: {size: 1Mi}}\n";
     bench.write("job.yaml", &text);
-    let ended = bench.run(&["run", "job.yaml", "--state", "state"]);
+    let ended = std::panic::catch_unwind(|| bench.run(&["run", "job.yaml", "--state", "state"]));
     assert!(mount(&["umount"]));
+    let ended = ended.unwrap();
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let numbers = ended.stdout.lines().filter_map(|line| line.strip_prefix("[0] ")?.parse::<u32>().ok());
     assert!(numbers.eq(1..=20_000), "every line is shown, once");

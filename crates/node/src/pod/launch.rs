@@ -406,7 +406,7 @@ impl Task {
         let container = self.spec(index)?;
         let run = self.stories[index].restarts;
         let file = self.shared.last_words_path(&self.uid, &container.name, run);
-        let written = read_beginning(&file, MESSAGE_BYTES).filter(|message| !message.is_empty());
+        let written = read_end(&file, MESSAGE_BYTES).filter(|message| !message.is_empty());
         let _ = fs::remove_file(&file);
         let falls_back = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
         if written.is_some() || code == 0 || !falls_back {
@@ -433,11 +433,14 @@ impl Task {
     }
 }
 
-/// The beginning of a small file.
-fn read_beginning(path: &Path, bytes: u64) -> Option<String> {
-    use std::io::Read as _;
+/// The end of a file.
+fn read_end(path: &Path, bytes: u64) -> Option<String> {
+    use std::io::{Read as _, Seek as _, SeekFrom};
+    let mut file = fs::File::open(path).ok()?;
+    let size = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(bytes))).ok()?;
     let mut text = Vec::new();
-    fs::File::open(path).ok()?.take(bytes).read_to_end(&mut text).ok()?;
+    file.take(bytes).read_to_end(&mut text).ok()?;
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 

@@ -452,10 +452,10 @@ fn staff(
 fn pods_before(draft: &Draft<'_>, world: &World<'_>) -> Vec<String> {
     let last = draft.status.attempts.last();
     if last.is_none() && !has_finalizer(draft.snapshot) {
-        // Nothing was ever made.
+        // Nearly always, this is the first attempt.
         return Vec::new();
     }
-    // Without attempts, somebody has removed the status.
+    // With our finalizer and without attempts, it waited for its first start, or somebody has removed the status.
     let now: BTreeSet<String> = world.members().map(|member| member.pod_name(world.job)).collect();
     let before = last
         .and_then(|last| last.world.as_deref())
