@@ -231,11 +231,15 @@ impl Agent {
 
     /// Only where a look has worked: a note would make a directory that is missing.
     fn listen_for_others(&mut self, now: Moment) {
-        if self.may_be_shared() && now.elapsed >= self.next_beat {
-            self.next_beat = now.elapsed + jobs::BEAT;
-            // What cannot be read is told by the look.
-            self.other_job = jobs::beat(self.store.as_ref(), &self.job, now.wall).unwrap_or_default();
+        if !self.may_be_shared() {
+            return;
         }
+        let due = now.elapsed >= self.next_beat;
+        if due {
+            self.next_beat = now.elapsed + jobs::BEAT;
+        }
+        // Before every removal: another may have begun just now. What cannot be read is told by the look.
+        self.other_job = jobs::hear(self.store.as_ref(), &self.job, now.wall, due).unwrap_or_default();
     }
 
     /// What is to be ignored in this directory, if this job has ever started afresh in it.

@@ -57,33 +57,40 @@ struct Beat {
     time: Timestamp,
 }
 
-/// Notes that this job is at work here. Names another one that is, too, by its leading pod.
-///
-/// Two agents may write at the same time, and then one is not noted until its next beat.
-pub(crate) fn beat(store: &dyn Store, job: &Job, now: Timestamp) -> Result<Option<String>, StoreError> {
-    let mut others = others(store, job)?;
+/// Names another job that is at work here, by its leading pod. Notes that this one is, too, when that is `due`, or when another that
+/// wrote at the same time has overwritten it.
+pub(crate) fn hear(
+    store: &dyn Store,
+    job: &Job,
+    now: Timestamp,
+    due: bool,
+) -> Result<Option<String>, StoreError> {
+    let (own, mut others): (Vec<Beat>, Vec<Beat>) =
+        all(store)?.into_iter().partition(|beat| beat.job.is_same(job));
     others.retain(|beat| beat.time.duration_since(now).unsigned_abs() < SILENCE);
     let other = others.first().map(|beat| beat.job.label().to_owned());
-    others.push(Beat { job: job.clone(), time: now });
-    // Where nothing can be written, that is told elsewhere.
-    let _ = note(store, &others);
+    if due || own.is_empty() {
+        others.push(Beat { job: job.clone(), time: now });
+        // Where nothing can be written, that is told elsewhere.
+        let _ = note(store, &others);
+    }
     Ok(other)
 }
 
 /// This job is at work here no more.
 pub(crate) fn end(store: &dyn Store, job: &Job) -> Result<(), StoreError> {
-    note(store, &others(store, job)?)
+    let mut beats = all(store)?;
+    beats.retain(|beat| !beat.job.is_same(job));
+    note(store, &beats)
 }
 
-fn others(store: &dyn Store, job: &Job) -> Result<Vec<Beat>, StoreError> {
+fn all(store: &dyn Store) -> Result<Vec<Beat>, StoreError> {
     let content = match store.read(RUNNING, 0..1 << 20) {
         Ok(content) => content,
         Err(StoreError::Vanished(_)) => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let mut beats: Vec<Beat> = serde_json::from_slice(&content).unwrap_or_default();
-    beats.retain(|beat| !beat.job.is_same(job));
-    Ok(beats)
+    Ok(serde_json::from_slice(&content).unwrap_or_default())
 }
 
 fn note(store: &dyn Store, beats: &[Beat]) -> Result<(), StoreError> {

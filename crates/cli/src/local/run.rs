@@ -475,9 +475,11 @@ impl Run {
     fn is_stuck(&mut self) -> bool {
         let waits = |job: &TrainingJob| {
             let Some(status) = &job.status else { return false };
+            // A bucket that cannot be reached is asked again, and its server may only be slow.
+            let passing = ["WaitingForPods", condition::CHECKPOINT_PROBLEM];
             let held_up = |kind: &str| {
                 status.condition(kind).is_some_and(|condition| {
-                    condition.status == "False" && condition.reason != "WaitingForPods"
+                    condition.status == "False" && !passing.contains(&condition.reason.as_str())
                 })
             };
             status.is_terminal()

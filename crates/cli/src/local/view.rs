@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use console::Term;
 use jiff::Timestamp;
-use trainyard_api::{Cause, State, TrainingJob, TrainingJobStatus};
+use trainyard_api::{Cause, State, TrainingJob, TrainingJobStatus, condition};
 
 use super::jobs::title;
 use super::line::{Line, summary};
@@ -43,6 +43,13 @@ struct Shown {
     hung: i32,
     /// What is left to say of a job whose workers have been asked to end.
     stopping: Option<String>,
+}
+
+/// What is wrong with the checkpoints of a job that runs all the same.
+fn trouble(status: &TrainingJobStatus) -> Option<&str> {
+    let problem =
+        status.condition(condition::CHECKPOINT_PROBLEM).filter(|problem| problem.status == "True")?;
+    Some(&problem.message)
 }
 
 impl View {
@@ -107,8 +114,12 @@ impl View {
             shown.hung = attempt.number;
             format!("{title}: It hung: {}", attempt.error.as_deref().unwrap_or_default())
         });
+        let trouble = trouble(status).filter(|trouble| self::trouble(&shown.status) != Some(*trouble));
+        let trouble = trouble.map(|trouble| format!("{title}: checkpoints: {trouble}"));
         shown.status.clone_from(status);
-        for line in line.into_iter().chain(hung).chain(progress.filter(|_| status.progress.is_some())) {
+        for line in
+            line.into_iter().chain(hung).chain(trouble).chain(progress.filter(|_| status.progress.is_some()))
+        {
             self.line(&line);
         }
     }
