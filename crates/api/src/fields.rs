@@ -12,45 +12,27 @@ use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserializer, forward_to_deserialize_any};
 use serde_json::{Error, Value};
 
-use crate::problem::{FieldPath, Problem};
+use crate::problem::{At, Problem};
 use crate::schema::nearest;
 
 /// A value and where it stands.
 pub(crate) struct Checked<'de, 'p> {
     pub(crate) value: &'de Value,
-    pub(crate) place: Place<'p>,
+    pub(crate) at: At<'p>,
     pub(crate) unknown: &'p RefCell<Vec<Problem>>,
-}
-
-/// Where a value stands. One that nobody complains about is not spelled out.
-#[derive(Clone, Copy)]
-pub(crate) enum Place<'p> {
-    Root(&'p FieldPath),
-    Key(&'p Place<'p>, &'p str),
-    Index(&'p Place<'p>, usize),
-}
-
-impl Place<'_> {
-    fn path(&self) -> FieldPath {
-        match self {
-            Place::Root(path) => (*path).clone(),
-            Place::Key(parent, name) => parent.path().key(name),
-            Place::Index(parent, index) => parent.path().index(*index),
-        }
-    }
 }
 
 impl<'de> Deserializer<'de> for Checked<'de, '_> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        let Self { value, place, unknown } = self;
+        let Self { value, at, unknown } = self;
         match value {
             Value::Array(items) => {
-                visitor.visit_seq(Items { rest: items.iter().enumerate(), place: &place, unknown })
+                visitor.visit_seq(Items { rest: items.iter().enumerate(), at: &at, unknown })
             }
             Value::Object(fields) => {
-                visitor.visit_map(Fields { rest: fields.iter(), next: None, place: &place, unknown })
+                visitor.visit_map(Fields { rest: fields.iter(), next: None, at: &at, unknown })
             }
             single => single.deserialize_any(visitor),
         }
@@ -67,7 +49,7 @@ impl<'de> Deserializer<'de> for Checked<'de, '_> {
                 let hint = nearest(name, known.iter().copied())
                     .map(|near| format!("; did you mean {near}?"))
                     .unwrap_or_default();
-                let (path, message) = (self.place.path().key(name), format!("unknown field{hint}"));
+                let (path, message) = (self.at.key(name).path(), format!("unknown field{hint}"));
                 // What is empty changes nothing: jobs with such a field have always run, and go on.
                 let is_empty = value.is_null()
                     || value.as_array().is_some_and(Vec::is_empty)
@@ -109,7 +91,7 @@ impl<'de> Deserializer<'de> for Checked<'de, '_> {
 
 struct Items<'de, 'p> {
     rest: Enumerate<slice::Iter<'de, Value>>,
-    place: &'p Place<'p>,
+    at: &'p At<'p>,
     unknown: &'p RefCell<Vec<Problem>>,
 }
 
@@ -118,8 +100,8 @@ impl<'de> SeqAccess<'de> for Items<'de, '_> {
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
         let Some((index, value)) = self.rest.next() else { return Ok(None) };
-        let place = Place::Index(self.place, index);
-        seed.deserialize(Checked { value, place, unknown: self.unknown }).map(Some)
+        let at = self.at.index(index);
+        seed.deserialize(Checked { value, at, unknown: self.unknown }).map(Some)
     }
 }
 
@@ -127,7 +109,7 @@ struct Fields<'de, 'p> {
     rest: serde_json::map::Iter<'de>,
     /// The field whose key has been read.
     next: Option<(&'de str, &'de Value)>,
-    place: &'p Place<'p>,
+    at: &'p At<'p>,
     unknown: &'p RefCell<Vec<Problem>>,
 }
 
@@ -142,7 +124,7 @@ impl<'de> MapAccess<'de> for Fields<'de, '_> {
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
         let (name, value) = self.next.take().ok_or_else(|| Error::custom("a value before its key"))?;
-        let place = Place::Key(self.place, name);
-        seed.deserialize(Checked { value, place, unknown: self.unknown })
+        let at = self.at.key(name);
+        seed.deserialize(Checked { value, at, unknown: self.unknown })
     }
 }

@@ -46,6 +46,7 @@ impl FieldPath {
 /// The same while it is being walked: a place that nobody complains about costs nothing.
 #[derive(Clone, Copy)]
 pub(crate) enum At<'a> {
+    Root(&'a FieldPath),
     Key(&'a str),
     KeyOf(&'a At<'a>, &'a str),
     IndexOf(&'a At<'a>, usize),
@@ -62,6 +63,7 @@ impl<'a> At<'a> {
 
     pub(crate) fn path(self) -> FieldPath {
         match self {
+            At::Root(path) => path.clone(),
             At::Key(key) => FieldPath::of(&[key]),
             At::KeyOf(at, key) => at.path().key(key),
             At::IndexOf(at, index) => at.path().index(index),

@@ -9,11 +9,11 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::fields::{Checked, Place};
+use crate::fields::Checked;
 use crate::names::{
     APP_LABEL, ATTEMPT_LABEL, CONTAINER, JOB_LABEL, MANAGED_BY_LABEL, ROLE_LABEL, WORKER_LABEL,
 };
-use crate::problem::{FieldPath, Problem};
+use crate::problem::{At, FieldPath, Problem};
 use crate::validate::OURS;
 
 /// Lists whose items are known by a key, so that an overlay can say which one it means.
@@ -47,8 +47,7 @@ pub fn template_problems(template: &Value, training: &Training<'_>, path: &Field
     // Keys are completed, so that an overlay may leave out what Kubernetes requires of a whole pod.
     complete(&mut plain);
     let unknown = RefCell::default();
-    let read =
-        PodTemplateSpec::deserialize(Checked { value: &plain, place: Place::Root(path), unknown: &unknown });
+    let read = PodTemplateSpec::deserialize(Checked { value: &plain, at: At::Root(path), unknown: &unknown });
     problems.extend(unknown.into_inner());
     if let Err(error) = read {
         problems.push(Problem::error(path.clone(), format!("is not a pod template: {error}")));
