@@ -622,15 +622,17 @@ impl RunningOperator {
         answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
     }
 
-    /// How long the operator itself takes from a piece of news to what it does about it, as its own histogram says: the share of reactions
-    /// within the bounds around the 99th percentile.
+    /// How long the operator itself takes from the news of a failure to its decision about it, as its own histogram says: the share of
+    /// reactions within the bounds around the 99th percentile.
     async fn own_time(&self) -> anyhow::Result<String> {
         let text = self.get("/metrics").await.context("no metrics")?;
         let buckets: Vec<(f64, f64)> = text
             .lines()
             .filter_map(|line| {
-                let rest = line.strip_prefix("trainingjob_operator_reaction_seconds_bucket{le=\"")?;
-                let (bound, count) = rest.split_once("\"} ")?;
+                let labels = line.strip_prefix("trainingjob_operator_reaction_seconds_bucket{")?;
+                let (labels, count) = labels.split_once("} ")?;
+                let rest = labels.contains("decision=\"end of attempt\"").then_some(labels)?;
+                let bound = rest.split_once("le=\"")?.1.split('"').next()?;
                 Some((bound.parse().unwrap_or(f64::INFINITY), count.parse().ok()?))
             })
             .collect();

@@ -1,6 +1,6 @@
 //! `cargo xtask test`: the fast checks first, so that a mistake is told early.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
@@ -25,6 +25,8 @@ const CLUSTER_TESTS: [(&str, &[&str]); 4] = [
     ("trainyard-testcluster", &["control_plane", "hollow", "nodes"]),
 ];
 
+const NEEDS_TORCH: &str = "import torch";
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if !args.only_tests {
         step("formatting", &mut cargo(&["fmt", "--all", "--check"]))?;
@@ -47,6 +49,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
     } else {
         println!("== skipped: tests on a real Kubernetes (cargo xtask test --cluster runs them)");
+    }
+    // The tests that use it pass without it, and what they say about that is not shown.
+    if python(NEEDS_TORCH).is_none() {
+        println!(
+            "== skipped: tests with PyTorch and torchrun (no python3 here has torch; Debian: python3-torch)"
+        );
     }
     let mut tests = cargo(&["test", "--quiet"]);
     if args.cluster {
@@ -71,15 +79,31 @@ fn simulate() -> anyhow::Result<()> {
     step("simulator: histories", cargo(&sim).args(["--histories", "100000"]))
 }
 
-/// The example that needs nothing but Python has tests of its own.
+/// The Pythons of this machine: the first one in PATH, and Debian's, to which Debian's torch belongs.
+const PYTHONS: [&str; 2] = ["python3", "/usr/bin/python3"];
+
+/// The first of them that can run this.
+fn python(program: &str) -> Option<&'static str> {
+    PYTHONS.into_iter().find(|python| {
+        let asked = Command::new(python).args(["-c", program]).stderr(Stdio::null()).status();
+        asked.is_ok_and(|status| status.success())
+    })
+}
+
+/// The examples have tests of their own.
 fn examples() -> anyhow::Result<()> {
-    let python = Command::new("python3").arg("--version").output();
-    if !python.is_ok_and(|output| output.status.success()) {
-        println!("== skipped: the tests of examples/digits (there is no python3)");
-        return Ok(());
+    let tests =
+        [("digits/test_train.py", "pass", "python3"), ("pytorch-ddp/test_ddp.py", NEEDS_TORCH, "torch")];
+    for (test, needs, missing) in tests {
+        match python(needs) {
+            Some(python) => {
+                let file = manifests::root().join("examples").join(test);
+                step(&format!("examples/{test}"), Command::new(python).arg(file))?;
+            }
+            None => println!("== skipped: examples/{test} (there is no {missing} here)"),
+        }
     }
-    let test = manifests::root().join("examples/digits/test_train.py");
-    step("examples", Command::new("python3").arg(test))
+    Ok(())
 }
 
 fn step(what: &str, command: &mut Command) -> anyhow::Result<()> {

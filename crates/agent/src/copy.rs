@@ -94,6 +94,9 @@ impl Copy {
             return;
         }
         self.problem = self.try_to_tend(attempt, resume, job).err();
+        if self.problem.as_ref().is_some_and(StoreError::is_about_credentials) {
+            self.forget_credentials();
+        }
         self.ask_again = now.elapsed + BREAK;
     }
 
@@ -107,6 +110,18 @@ impl Copy {
         }
         self.is_noted = true;
         Ok(())
+    }
+
+    /// What is wrong with it, as far as this has been told.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        let foreign = self.bucket.as_ref().and_then(Bucket::foreign);
+        let own = self.problem.iter().cloned().chain(foreign).map(|error| error.to_string());
+        own.chain(self.mirror.problems()).collect()
+    }
+
+    /// Has credentials read anew: files may have been corrected.
+    pub(crate) fn forget_credentials(&mut self) {
+        self.bucket = None;
     }
 
     pub(crate) fn hurry(&mut self) {

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use crate::jobs::Job;
 use crate::layouts::Candidate;
 use crate::mirror::Marker;
-use crate::scan::Checkpoint;
 use crate::store::{Entry, Store, StoreError};
 use crate::tree::Tree;
 
@@ -20,9 +19,9 @@ const LIST: &str = ".trainyard/ignored";
 /// A list that is larger is not ours.
 const LARGEST: u64 = 16 << 20;
 
-/// One save of a checkpoint. Another one under the same name is another matter.
+/// One save of a checkpoint, or of a part of one that is a file by itself. Another one under the same name is another matter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Save {
+pub(crate) struct Save {
     path: String,
     size: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,9 +34,12 @@ pub(crate) struct Ignored {
     checkpoints: HashSet<Save>,
 }
 
-impl From<&Checkpoint> for Save {
-    fn from(checkpoint: &Checkpoint) -> Self {
-        Self { path: checkpoint.candidate.path.clone(), size: checkpoint.size, time: checkpoint.time }
+impl Save {
+    pub(crate) fn of(candidate: &Candidate, tree: &Tree) -> Self {
+        let entries = || candidate.files.iter().filter_map(|path| tree.get(path));
+        let (size, time) =
+            (entries().map(Entry::size).sum(), entries().filter_map(|entry| entry.modified).max());
+        Self { path: candidate.path.clone(), size, time }
     }
 }
 
@@ -67,25 +69,17 @@ impl Ignored {
         store.write(LIST, &content)
     }
 
-    pub(crate) fn add_checkpoints<'a>(&mut self, checkpoints: impl IntoIterator<Item = &'a Checkpoint>) {
-        self.checkpoints.extend(checkpoints.into_iter().map(Save::from));
+    pub(crate) fn add(&mut self, saves: impl IntoIterator<Item = Save>) {
+        self.checkpoints.extend(saves);
     }
 
     pub(crate) fn add_copies<'a>(&mut self, markers: impl IntoIterator<Item = &'a Marker>) {
         self.checkpoints.extend(markers.into_iter().map(Save::from));
     }
 
-    pub(crate) fn has(&self, checkpoint: &Checkpoint) -> bool {
-        !self.checkpoints.is_empty() && self.checkpoints.contains(&Save::from(checkpoint))
-    }
-
-    /// Also for one that seems to be partial now: the file that names the newest may have gone back with the start afresh.
+    /// However it seems to be now: the file that names the newest may have gone back with the start afresh.
     pub(crate) fn has_candidate(&self, candidate: &Candidate, tree: &Tree) -> bool {
-        let entries = || candidate.files.iter().filter_map(|path| tree.get(path));
-        let (size, time) =
-            (entries().map(Entry::size).sum(), entries().filter_map(|entry| entry.modified).max());
-        !self.checkpoints.is_empty()
-            && self.checkpoints.contains(&Save { path: candidate.path.clone(), size, time })
+        !self.checkpoints.is_empty() && self.checkpoints.contains(&Save::of(candidate, tree))
     }
 
     pub(crate) fn has_copy(&self, marker: &Marker) -> bool {

@@ -114,6 +114,10 @@ impl Candidate {
         self
     }
 
+    pub(crate) fn is_one_file(&self) -> bool {
+        self.files.as_slice() == [self.path.as_str()]
+    }
+
     /// Its last part, without the directories above.
     pub fn name(&self) -> &str {
         tree::name(&self.path)
@@ -156,7 +160,7 @@ pub fn claim(tree: &Tree, layouts: &[Layout]) -> Vec<Candidate> {
     let is_only = layouts.len() == 1;
     let wanted = |layout| layouts.contains(&layout);
     if wanted(Layout::Megatron) {
-        megatron::claim(tree, &mut claimed);
+        megatron::claim(tree, &mut claimed, is_only);
     }
     if wanted(Layout::DeepSpeed) {
         deepspeed::claim(tree, &mut claimed);
@@ -189,8 +193,13 @@ pub fn claim(tree: &Tree, layouts: &[Layout]) -> Vec<Candidate> {
     claimed.candidates
 }
 
-/// Reads as much of a candidate as is needed to tell what it is.
-pub fn judge(candidate: &Candidate, tree: &Tree, store: &dyn Store) -> Result<Verdict, StoreError> {
+/// Reads as much of a candidate as is needed to tell what it is. `layouts` are those that it may have.
+pub fn judge(
+    candidate: &Candidate,
+    tree: &Tree,
+    store: &dyn Store,
+    layouts: &[Layout],
+) -> Result<Verdict, StoreError> {
     let reader = Reader { tree, store };
     match candidate.layout {
         Layout::Megatron => megatron::judge(candidate, &reader),
@@ -201,7 +210,7 @@ pub fn judge(candidate: &Candidate, tree: &Tree, store: &dyn Store) -> Result<Ve
         Layout::TensorFlow => tensorflow::judge(candidate, &reader),
         Layout::XgBoost => xgboost::judge(candidate, &reader),
         Layout::Torch => torch::judge(candidate, &reader),
-        Layout::Files => files::judge(candidate, &reader),
+        Layout::Files => files::judge(candidate, &reader, layouts.len() == 1),
     }
 }
 
@@ -226,14 +235,15 @@ pub fn pointed_at(tree: &Tree, store: &dyn Store) -> BTreeSet<String> {
     targets
 }
 
-/// Checkpoints that another one names as the best so far: programs load them in the end.
-pub(crate) fn named_as_best(candidate: &Candidate, tree: &Tree, store: &dyn Store) -> Option<String> {
+/// The names of checkpoints that another one names as the best so far, wherever they are: programs load them in the end.
+pub(crate) fn named_as_best(candidate: &Candidate, tree: &Tree, store: &dyn Store) -> Vec<String> {
     let reader = Reader { tree, store };
-    match candidate.layout {
+    let named = match candidate.layout {
         Layout::HuggingFace => huggingface::named_as_best(&reader, &candidate.path),
         Layout::Torch => torch::named_as_best(&reader, &candidate.path),
         _ => None,
-    }
+    };
+    named.unwrap_or_default()
 }
 
 /// The file that names a checkpoint as the newest, if there is one, and what has to be in it when `to` is.
@@ -353,6 +363,16 @@ impl Reader<'_> {
         self.tree.get(path).filter(|entry| entry.is_file()).map(crate::store::Entry::size)
     }
 
+    /// A file that is needed and is not there. A link may lead to it, which is not followed.
+    fn lacking(&self, path: &str, missing: String) -> Verdict {
+        let is_link = self.tree.get(path).is_some_and(|entry| matches!(entry.kind, Kind::Link { .. }));
+        if is_link {
+            Verdict::Unclear(format!("{} is a link, and links are not followed", tree::name(path)))
+        } else {
+            Verdict::Partial(missing)
+        }
+    }
+
     /// A file of a line or two. Nothing if it is not there, or is anything else.
     fn small_text(&self, path: &str) -> Option<String> {
         let size = self.size(path).filter(|size| *size < SMALL)?;
@@ -360,6 +380,13 @@ impl Reader<'_> {
         let text = text.trim();
         (!text.is_empty()).then(|| text.to_owned())
     }
+}
+
+pub(crate) use content::ending;
+
+/// Is this a name of what programs save their state in?
+pub(crate) fn may_be_state(path: &str) -> bool {
+    files::may_be_state(path)
 }
 
 /// Is it in a directory that is named like one of the Trainer's?

@@ -9,6 +9,7 @@
 
 pub mod agent;
 mod copy;
+pub mod crew;
 mod formats;
 mod ignored;
 mod jobs;
@@ -18,6 +19,7 @@ pub mod numbers;
 pub mod room;
 pub mod run;
 pub mod scan;
+mod sets;
 pub mod store;
 pub mod tree;
 pub mod upkeep;

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::layouts;
 use crate::numbers::Numbers;
 use crate::scan::{self, Checkpoint, Survey};
-use crate::store::{Bucket, Kind, OURS, Store, StoreError};
+use crate::store::{Bucket, Kind, OURS, Store, StoreError, refuse_links};
 use crate::tree::{self, Tree};
 use crate::upkeep::{self, Kept};
 
@@ -110,6 +110,11 @@ impl Marker {
             && self.own_files().map(Part::content).eq(other.own_files().map(Part::content))
     }
 
+    /// Is all of it in the other one, and not the other way round?
+    fn is_part_of(&self, other: &Self) -> bool {
+        self.roots.len() < other.roots.len() && self.roots.iter().all(|root| other.roots.contains(root))
+    }
+
     /// The same, with its objects where those of an earlier save are not.
     fn beside(mut self, earlier: &Self) -> Self {
         let is_free = earlier.files.iter().any(|part| part.object.is_some());
@@ -172,6 +177,10 @@ impl Kept for Marker {
     fn roots(&self) -> &[String] {
         &self.roots
     }
+
+    fn files(&self) -> Vec<&str> {
+        self.files.iter().map(|part| part.path.as_str()).collect()
+    }
 }
 
 /// The complete checkpoints in a bucket, newest first.
@@ -223,6 +232,7 @@ pub fn fetch(bucket: &Bucket, directory: &dyn Store, marker: &Marker) -> Result<
     let aside = format!("{OURS}/restore");
     let root = Path::new(directory.place());
     let unwritable = |path: &Path, error: std::io::Error| StoreError::of_io(&path.to_string_lossy(), &error);
+    refuse_links(root, &aside)?;
     let fetched = root.join(&aside);
     if fetched.exists() {
         std::fs::remove_dir_all(&fetched).map_err(|error| unwritable(&fetched, error))?;
@@ -280,8 +290,20 @@ struct Job {
     /// Whether it is the newest of all: others are not named as that.
     is_newest: bool,
     keep: usize,
+    /// Paths that stay.
     protected: BTreeSet<String>,
+    /// Names that stay, wherever they are.
+    best: Vec<String>,
     untouchable: Vec<Marker>,
+}
+
+/// What is to stay of what was sent, besides the newest.
+#[derive(Clone, Debug, Default)]
+pub struct Spared {
+    /// Paths.
+    pub paths: BTreeSet<String>,
+    /// Names of what a program has found to be the best, wherever they are. After a restart they are in the bucket only.
+    pub best: Vec<String>,
 }
 
 enum Outcome {
@@ -311,9 +333,13 @@ impl Mirror {
             for job in received {
                 // What is missing for it, such as a file with credentials, may have come by now.
                 let outcome = match bucket.take().map_or_else(&*open, Ok) {
-                    Ok(opened) => send(bucket.insert(opened), &job),
+                    Ok(opened) => send(bucket.insert(opened), job),
                     Err(error) => Outcome::Failed(error),
                 };
+                // Credentials are read anew: files may have been corrected.
+                if matches!(&outcome, Outcome::Failed(error) if error.is_about_credentials()) {
+                    bucket = None;
+                }
                 if tell.send(outcome).is_err() {
                     return;
                 }
@@ -433,13 +459,14 @@ impl Mirror {
         }
     }
 
-    /// Sends the first of these that has not arrived, and removes none of them. Tells whether there is anything under way
-    /// now.
+    /// Sends the first of these that has not arrived and does not change all the time, and removes none of them. Tells whether there is anything under way
+    /// now. `spared` is asked only if something is sent.
     pub fn offer(
         &mut self,
         root: &str,
-        (survey, keep, protected): (&Survey, usize, Option<&str>),
+        (survey, keep): (&Survey, usize),
         newest_first: &[&Checkpoint],
+        spared: impl FnOnce() -> Spared,
         elapsed: Duration,
     ) -> bool {
         // What is not to be copied any more is no problem.
@@ -450,18 +477,22 @@ impl Mirror {
         if elapsed < self.rest_until {
             return false;
         }
-        let Some(next) = newest_first.iter().find(|checkpoint| !self.has(checkpoint, &survey.tree)) else {
+        // What changed while it was sent may do so for ever: the others come first.
+        let haste = |checkpoint: &Checkpoint| self.hasty.get(&checkpoint.candidate.path).copied();
+        let unsent = newest_first.iter().filter(|checkpoint| !self.has(checkpoint, &survey.tree));
+        let Some(next) = unsent.min_by_key(|checkpoint| haste(checkpoint)) else {
             return false;
         };
         let marker = Marker::of(next, &survey.tree);
         let earlier = self.arrived.get(&marker.path).cloned();
-        let marker = earlier.iter().fold(marker, Marker::beside);
         self.under_way = Some(marker.path.clone());
         let offered = newest_first.iter().map(|checkpoint| checkpoint.candidate.path.as_str());
-        let protected = offered.chain(protected).map(str::to_owned).collect();
+        let Spared { paths: mut protected, best } = spared();
+        protected.extend(offered.map(str::to_owned));
         let untouchable = self.untouchable.clone();
         let is_newest = newest_first.first().is_some_and(|first| first.candidate.path == marker.path);
-        let job = Job { root: PathBuf::from(root), marker, earlier, is_newest, keep, protected, untouchable };
+        let root = PathBuf::from(root);
+        let job = Job { root, marker, earlier, is_newest, keep, protected, best, untouchable };
         if self.jobs.send(job).is_err() {
             self.under_way = None;
         }
@@ -469,14 +500,50 @@ impl Mirror {
     }
 }
 
-fn send(bucket: &Bucket, job: &Job) -> Outcome {
-    match try_to_send(bucket, job) {
-        // It is there, whatever becomes of the old ones.
-        Ok(true) => Outcome::Sent(job.marker.clone(), retain(bucket, job)),
-        // What vanished is a file of the directory, since the bucket was only written to.
-        Ok(false) | Err(StoreError::Vanished(_)) => Outcome::Moot(job.marker.path.clone()),
+fn send(bucket: &Bucket, mut job: Job) -> Outcome {
+    let sent = placed(bucket, &mut job).and_then(|place| match place {
+        Place::Taken => Ok(true),
+        Place::Free => try_to_send(bucket, &job),
+    });
+    match sent {
+        Ok(true) => {
+            // It is there, whatever becomes of the old ones.
+            let cleaning = retain(bucket, &job);
+            Outcome::Sent(job.marker, cleaning)
+        }
+        // What vanished is a file of the directory, since nothing of the bucket was needed.
+        Ok(false) | Err(StoreError::Vanished(_)) => Outcome::Moot(job.marker.path),
         Err(error) => Outcome::Failed(error),
     }
+}
+
+enum Place {
+    Free,
+    /// By the same save.
+    Taken,
+}
+
+/// Finds the place beside the earlier save. The bucket is asked which that is: a marker may have been written although nobody heard of
+/// it, and then what it names must not be written over. It may be of this very save, which then need not be sent again.
+fn placed(bucket: &Bucket, job: &mut Job) -> Result<Place, StoreError> {
+    // Its object is replaced as a whole.
+    if job.marker.is_one_file() {
+        return Ok(Place::Free);
+    }
+    let name = Marker::name(&job.marker.path);
+    job.earlier = match bucket.read(&name, 0..LARGEST_MARKER) {
+        Ok(content) => serde_json::from_slice(&content).ok(),
+        Err(StoreError::Vanished(_)) => None,
+        Err(error) => return Err(error),
+    };
+    if job.earlier.as_ref().is_some_and(|earlier| earlier.is_same(&job.marker))
+        && let Some(marker) = markers(bucket)?.into_iter().find(|marker| marker.is_same(&job.marker))
+    {
+        (job.marker, job.earlier) = (marker, None);
+        return Ok(Place::Taken);
+    }
+    job.marker = job.earlier.iter().fold(job.marker.clone(), Marker::beside);
+    Ok(Place::Free)
 }
 
 fn try_to_send(bucket: &Bucket, job: &Job) -> Result<bool, StoreError> {
@@ -505,34 +572,57 @@ fn try_to_send(bucket: &Bucket, job: &Job) -> Result<bool, StoreError> {
 /// Removes what may go from the bucket; markers first.
 fn retain(bucket: &Bucket, job: &Job) -> Cleaning {
     let mut cleaning = Cleaning::default();
-    let replaced = remove_replaced(bucket, job);
-    cleaning.problem = replaced.and_then(|()| try_to_retain(bucket, job, &mut cleaning.removed)).err();
+    cleaning.problem = try_to_retain(bucket, job, &mut cleaning.removed).err();
     cleaning
 }
 
-/// The earlier save of the same path. If an agent is killed before this, what is left of it is written over by the save after
-/// the next.
-fn remove_replaced(bucket: &Bucket, job: &Job) -> Result<(), StoreError> {
-    let stays: BTreeSet<&str> = job.marker.files.iter().map(Part::object).collect();
-    let earlier = job.earlier.iter().flat_map(Marker::own_files).map(Part::object);
-    let goes: Vec<&str> = earlier.filter(|object| !stays.contains(object)).collect();
-    bucket.remove(&job.marker.path, &goes)
-}
-
 fn try_to_retain(bucket: &Bucket, job: &Job, removed: &mut Vec<String>) -> Result<(), StoreError> {
-    let Job { keep, protected, untouchable, .. } = job;
-    if *keep == 0 {
+    let replaced = replaced(job);
+    if job.keep == 0 && replaced.is_empty() {
         return Ok(());
     }
     let all = markers(bucket)?;
-    let own = all.iter().filter(|marker| !untouchable.contains(marker));
-    for marker in upkeep::surplus(own, *keep, protected) {
+    let goes = going(&all, job);
+    // An object may be of several: files that came one after another were sent first by themselves, and then together.
+    let others = all.iter().filter(|marker| !goes.iter().any(|old| std::ptr::eq(*old, *marker)));
+    let stays: BTreeSet<&str> =
+        others.chain([&job.marker]).flat_map(|marker| &marker.files).map(Part::object).collect();
+    let replaced: Vec<&str> = replaced.into_iter().filter(|object| !stays.contains(object)).collect();
+    bucket.remove(&job.marker.path, &replaced)?;
+    for marker in goes {
         let name = Marker::name(&marker.path);
-        let files = marker.own_files().map(Part::object);
+        let files = marker.own_files().map(Part::object).filter(|object| !stays.contains(object));
         let files: Vec<&str> = std::iter::once(name.as_str()).chain(files).collect();
         // Without its marker it counts no more, even if the rest cannot be removed.
         removed.push(marker.path.clone());
         bucket.remove(tree::parent(&marker.path), &files)?;
     }
     Ok(())
+}
+
+/// Objects of the earlier save of the same path. If an agent is killed before they go, they are written over by the save
+/// after the next.
+fn replaced(job: &Job) -> Vec<&str> {
+    let stays: BTreeSet<&str> = job.marker.files.iter().map(Part::object).collect();
+    let earlier = job.earlier.iter().flat_map(Marker::own_files).map(Part::object);
+    earlier.filter(|object| !stays.contains(object)).collect()
+}
+
+/// What is surplus, and what was only a part of another.
+fn going<'a>(all: &'a [Marker], job: &Job) -> Vec<&'a Marker> {
+    let Job { keep, best, untouchable, .. } = job;
+    if *keep == 0 {
+        return Vec::new();
+    }
+    let is_best =
+        |marker: &&Marker| marker.roots.iter().any(|root| best.iter().any(|name| name == tree::name(root)));
+    let mut protected = job.protected.clone();
+    protected.extend(all.iter().filter(is_best).map(|marker| marker.path.clone()));
+    let own = all.iter().filter(|marker| !untouchable.contains(marker));
+    let is_part = |marker: &&Marker| {
+        !protected.contains(&marker.path) && all.iter().any(|other| marker.is_part_of(other))
+    };
+    let (mut parts, whole): (Vec<&Marker>, Vec<&Marker>) = own.partition(is_part);
+    parts.extend(upkeep::surplus(whole, *keep, &protected));
+    parts
 }

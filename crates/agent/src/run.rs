@@ -27,16 +27,19 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// If checkpoints are copied to a bucket, what was saved has to arrive there first, however often that takes, unless it is
 /// refused.
 ///
-/// Ends at once as long as the program has not been let go: then there is nothing to save.
-pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std::io::Result<()> {
+/// Ends at once as long as the program has not been let go: then there is nothing to save. Ends by itself when it holds the
+/// program back because of its credentials: a change of a Secret reaches the environment only with a start.
+pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std::io::Result<End> {
     let ends = Ends::listen(0)?;
     let pod = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
     agent = agent.in_pod(pod.unwrap_or_default());
     let bell = ends.tell.clone();
     agent.rings(Box::new(move || _ = bell.send(Woken::Arrival)));
+    // Before anybody can know that the program goes on: from now on there may be something to save.
+    let may_wait = ends.may_wait.clone();
+    agent = agent.before_letting_go(Box::new(move || may_wait.store(true, Ordering::SeqCst)));
     let clock = Clock { start: Instant::now() };
     let mut last = agent.begin(clock.now());
-    // Before anybody can know that the program goes on: from now on there may be something to save.
     ends.may_wait(agent.start() != Start::Held);
     say(output, &last);
     loop {
@@ -48,6 +51,9 @@ pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std:
         if report != last {
             say(output, &report);
             last = report;
+        }
+        if agent.needs_a_restart(clock.now()) {
+            return Ok(End::Refused);
         }
         // What was fetched took its time, but was no look.
         let pause = if was_held { interval } else { interval.max(began.elapsed() * SHARE) };
@@ -71,7 +77,16 @@ pub fn run(mut agent: Agent, interval: Duration, output: &mut dyn Write) -> std:
         pause = (pause * 2).min(LONGEST_PAUSE);
         tell(agent.finish(clock.now()));
     }
-    Ok(())
+    Ok(End::Told)
+}
+
+/// Why the agent ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It was told to.
+    Told,
+    /// To be started again, with the credentials that there are then.
+    Refused,
 }
 
 /// What an end by a signal is called by those who look at exit codes.
@@ -89,7 +104,8 @@ pub fn fetch(
     let mut pause = agent::FIRST_BREAK;
     let mut last = None;
     while let Err(error) = try_to_fetch((place, open), directory, checkpoint) {
-        let problem = format!("{checkpoint} cannot be fetched yet: {error}");
+        let problem =
+            format!("{checkpoint} cannot be fetched yet: {error}; this is tried again until it works");
         let report = AgentReport { unread: true, problem: Some(problem), ..AgentReport::default() };
         if last.as_ref() != Some(&report) {
             say(output, &report);

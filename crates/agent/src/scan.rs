@@ -6,15 +6,21 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
+use crate::crew::{Crews, Lacked};
+use crate::ignored::{Ignored, Save};
 use crate::layouts::{self, Candidate, Layout, Proof, Verdict, is_unfinished_name};
 use crate::numbers::Numbers;
+use crate::sets::{self, Evidence, Found, State};
 use crate::store::{Store, StoreError};
 use crate::tree::{self, Tree};
 
 /// What has changed within this time may still be being written.
 pub const QUIET: Duration = Duration::from_secs(5);
+
+/// What belongs to a checkpoint and has not come so long after the rest of it is told.
+pub(crate) const OVERDUE: SignedDuration = SignedDuration::from_mins(1);
 
 /// A file from so far in the future was stamped by another clock.
 const FUTURE: Duration = Duration::from_hours(1);
@@ -56,6 +62,12 @@ pub struct Survey {
     pub problems: Vec<String>,
     /// There may be more than was seen.
     pub is_incomplete: bool,
+    /// Files of complete checkpoints that are not removed: those after them have less.
+    pub spared: Vec<String>,
+    /// What those lacked that are partial because ranks are missing.
+    pub(crate) lacks: Vec<Lacked>,
+    /// What was found complete by itself, before files were joined.
+    pub(crate) saves: Vec<Save>,
 }
 
 /// Looks again and again, and remembers.
@@ -64,6 +76,9 @@ pub struct Scanner {
     layouts: Vec<Layout>,
     known: HashMap<String, Known>,
     has_looked: bool,
+    crews: Option<Crews>,
+    trusted: Option<String>,
+    ignored: Ignored,
 }
 
 #[derive(Debug)]
@@ -76,7 +91,29 @@ struct Known {
 
 impl Scanner {
     pub fn new(layouts: Vec<Layout>) -> Self {
-        Self { layouts, known: HashMap::new(), has_looked: false }
+        Self {
+            layouts,
+            known: HashMap::new(),
+            has_looked: false,
+            crews: Some(Crews::default()),
+            trusted: None,
+            ignored: Ignored::default(),
+        }
+    }
+
+    /// Who has written, and when; nothing if that cannot be told.
+    pub(crate) fn knows_crews(&mut self, crews: Option<Crews>) {
+        self.crews = crews;
+    }
+
+    /// Nothing is missing in this one: it was found complete by whoever had seen more.
+    pub(crate) fn trusts(&mut self, path: Option<&str>) {
+        self.trusted = path.map(str::to_owned);
+    }
+
+    /// As if they were not there.
+    pub(crate) fn ignores(&mut self, ignored: Ignored) {
+        self.ignored = ignored;
     }
 
     pub fn look(&mut self, store: &dyn Store, now: Moment, writers: Writers) -> Result<Survey, StoreError> {
@@ -91,18 +128,40 @@ impl Scanner {
             ));
         }
         let mut known = HashMap::new();
+        let mut found = Vec::new();
         for candidate in layouts::claim(&survey.tree, &self.layouts) {
+            if self.ignored.has_candidate(&candidate, &survey.tree) {
+                continue;
+            }
             match self.know(&candidate, &survey.tree, store, now) {
                 Ok(mine) => {
-                    let is_changing =
+                    let has_changed =
                         writers == Writers::Some && is_changing(&mine.1, &candidate, &survey.tree, now);
-                    survey.sort_in(candidate, &mine, is_changing, now);
+                    found.extend(survey.sorted(candidate, &mine.1.verdict, has_changed));
                     known.insert(mine.0, mine.1);
                 }
                 // Programs remove their old checkpoints themselves.
                 Err(StoreError::Vanished(_)) => {}
-                Err(error) => survey.problems.push(error.to_string()),
+                Err(error) => {
+                    survey.problems.push(error.to_string());
+                    found.push(Found { candidate, state: State::Unknown, has_changed: false });
+                }
             }
+        }
+        let whole = found.iter().filter(|found| matches!(found.state, State::Whole(_)));
+        survey.saves = whole.map(|found| Save::of(&found.candidate, &survey.tree)).collect();
+        let evidence = Evidence {
+            tree: &survey.tree,
+            writers,
+            crews: self.crews.as_ref(),
+            trusted: self.trusted.as_deref(),
+            now: now.wall,
+        };
+        let joined = sets::join(found, evidence);
+        survey.spared = joined.spared;
+        survey.lacks = joined.lacks;
+        for found in joined.found {
+            survey.add(found, now);
         }
         let is_recent = |entry: &&crate::store::Entry| is_near(entry.modified, now.wall);
         let is_unfinished = |entry: &&crate::store::Entry| is_unfinished_name(tree::name(&entry.path));
@@ -133,7 +192,7 @@ impl Scanner {
             earlier => {
                 let is_new = earlier.is_none() && !self.has_looked;
                 let changed_at = (!is_new).then_some(now.elapsed);
-                let verdict = layouts::judge(candidate, tree, store)?;
+                let verdict = layouts::judge(candidate, tree, store, &self.layouts)?;
                 Ok((path, Known { layout: candidate.layout, stamp, changed_at, verdict }))
             }
         }
@@ -141,35 +200,56 @@ impl Scanner {
 }
 
 impl Survey {
-    fn sort_in(
-        &mut self,
-        candidate: Candidate,
-        (_, known): &(String, Known),
-        is_changing: bool,
-        now: Moment,
-    ) {
-        let place = &candidate.path;
-        match &known.verdict {
-            Verdict::Complete { proof: Proof::Quiet, .. } | Verdict::Partial(_) | Verdict::Unclear(_) if is_changing => {
-                self.is_writing = true;
+    /// What a candidate is by itself. What cannot be told is told.
+    fn sorted(&mut self, candidate: Candidate, verdict: &Verdict, has_changed: bool) -> Option<Found> {
+        let state = match verdict {
+            Verdict::Complete { proof: Proof::Quiet, .. } | Verdict::Partial(_) | Verdict::Unclear(_)
+                if has_changed =>
+            {
+                State::Unfinished(None)
             }
-            Verdict::Complete { numbers, .. } => {
+            Verdict::Complete { numbers, .. } => State::Whole(*numbers),
+            Verdict::Partial(why) => State::Cut(why.clone()),
+            Verdict::Unclear(why) => {
+                self.problems.push(format!(
+                    "{} looks like a checkpoint, but {why}: it is left alone and not resumed from; remove it, or name the \
+                     layout in checkpoint.layout",
+                    candidate.path
+                ));
+                State::Unknown
+            }
+            Verdict::Foreign => return None,
+        };
+        Some(Found { candidate, state, has_changed })
+    }
+
+    fn add(&mut self, Found { candidate, state, has_changed }: Found, now: Moment) {
+        let place = &candidate.path;
+        match state {
+            State::Unfinished(why) => {
+                self.is_writing |= has_changed;
+                let since = last_change(&candidate, &self.tree).map(|time| now.wall.duration_since(time));
+                if let Some(why) = why.filter(|_| since.is_some_and(|since| since >= OVERDUE)) {
+                    self.problems.push(format!(
+                        "{place} is not taken for a checkpoint: {why}; it counts as soon as all of it has been saved, so remove it if that will not be"
+                    ));
+                }
+            }
+            State::Cut(why) => self.partial.push((candidate, why)),
+            State::Unknown => {}
+            State::Whole(numbers) => {
                 let time = last_change(&candidate, &self.tree);
-                if time.is_some_and(|time| time.duration_since(now.wall).unsigned_abs() > FUTURE && time > now.wall) {
+                if time.is_some_and(|time| {
+                    time.duration_since(now.wall).unsigned_abs() > FUTURE && time > now.wall
+                }) {
                     self.problems.push(format!(
                         "the time of {place} is in the future: set the clocks of the nodes and of the storage (NTP); \
                          steps and epochs decide about the newest checkpoint as long as names or contents tell them"
                     ));
                 }
                 let size = self.tree.size_of(&candidate.files);
-                self.complete.push(Checkpoint { numbers: *numbers, time, size, candidate });
+                self.complete.push(Checkpoint { candidate, numbers, time, size });
             }
-            Verdict::Partial(why) => self.partial.push((candidate, why.clone())),
-            Verdict::Unclear(why) => self.problems.push(format!(
-                "{place} looks like a checkpoint, but {why}: it is left alone and not resumed from; remove it, or name the \
-                 layout in checkpoint.layout"
-            )),
-            Verdict::Foreign => {}
         }
     }
 }
@@ -201,6 +281,13 @@ pub struct Place {
     pub path: String,
 }
 
+impl Place {
+    /// A file of any program, such as what it has found out by the way.
+    fn is_loose(&self) -> bool {
+        self.layout == Some(Layout::Files) && !layouts::ending(&self.path).is_empty()
+    }
+}
+
 impl Checkpoint {
     pub fn place(&self) -> Place {
         Place {
@@ -217,24 +304,54 @@ impl Checkpoint {
 /// better one to go on from, then the larger one: programs save notes beside their checkpoints.
 ///
 /// A program may put the step into some names and not into others (`epoch-3.pt`, `epoch-3-step-610.pt`). Where not all have
-/// a step, epochs decide first; where not all have an epoch either, the time. What has no number at all comes last: it
-/// says nothing about where to go on.
+/// a step, epochs decide first. Where not all have an epoch either, nothing says which of two is further: those with a step and those with
+/// an epoch are sorted by themselves, and one kind comes before the other. What has no number at all comes last: it says nothing about where to
+/// go on.
 pub fn sort_newest_first<T>(items: &mut [T], place: impl Fn(&T) -> Place) {
-    let numbers = || items.iter().map(|item| place(item).numbers).filter(|numbers| !numbers.is_empty());
-    let all_have_steps = numbers().all(|numbers| numbers.step.is_some());
-    let all_have_epochs = numbers().all(|numbers| numbers.epoch.is_some());
+    let order = Order::of(items.iter().map(&place).filter(|place| !place.numbers.is_empty()));
     items.sort_by_cached_key(|item| {
-        let Place { numbers: Numbers { step, epoch }, layout, size, time, path } = place(item);
-        let by_number = if all_have_steps {
-            (step, epoch)
-        } else if all_have_epochs {
-            (epoch, step)
-        } else {
-            (None, None)
-        };
-        let is_compared = by_number != (None, None);
+        let Place { numbers, layout, size, time, path } = place(item);
+        let (is_of_first_kind, far) = order.far(numbers);
         // What asks for more stands first among the layouts.
-        let worth = is_compared.then_some((layout.map(Reverse), size));
-        Reverse((step.is_some() || epoch.is_some(), by_number, worth, time, path))
+        // Of about the same size, the latest: several may be saved in one epoch.
+        let worth = (!numbers.is_empty()).then_some((layout.map(Reverse), size.checked_ilog2()));
+        Reverse((!numbers.is_empty(), is_of_first_kind, far, worth, time, path))
     });
+}
+
+/// What decides first about which is the newest.
+enum Order {
+    Step,
+    Epoch,
+    /// Both, each for its own kind, and which kind comes first.
+    Apart {
+        steps_first: bool,
+    },
+}
+
+impl Order {
+    fn of(places: impl Iterator<Item = Place>) -> Self {
+        let places: Vec<Place> = places.collect();
+        if places.iter().all(|place| place.numbers.step.is_some()) {
+            return Self::Step;
+        }
+        if places.iter().all(|place| place.numbers.epoch.is_some()) {
+            return Self::Epoch;
+        }
+        let best = |has_step: bool| {
+            let of_a_kind = places.iter().filter(|place| place.numbers.step.is_some() == has_step);
+            of_a_kind.map(|place| (!place.is_loose(), place.time)).max()
+        };
+        Self::Apart { steps_first: best(true) >= best(false) }
+    }
+
+    /// Whether it is of the kind that comes first, and how far it is.
+    fn far(&self, Numbers { step, epoch }: Numbers) -> (bool, (Option<i64>, Option<i64>)) {
+        match self {
+            Self::Step => (true, (step, epoch)),
+            Self::Epoch => (true, (epoch, step)),
+            Self::Apart { steps_first } if step.is_some() => (*steps_first, (step, epoch)),
+            Self::Apart { steps_first } => (!*steps_first, (epoch, None)),
+        }
+    }
 }

@@ -5,6 +5,7 @@
 
 mod bucket;
 mod directory;
+mod foreign;
 mod http;
 
 use std::ops::Range;
@@ -15,6 +16,7 @@ use crate::room::Room;
 
 pub use bucket::Bucket;
 pub use directory::Directory;
+pub(crate) use directory::refuse_links;
 
 /// What the agent keeps for itself, below the place.
 pub const OURS: &str = ".trainyard";
@@ -50,6 +52,11 @@ pub trait Store {
     /// Removes a file or a directory for good. `files` is what is known to be in it, in the order in which it should go:
     /// wherever a removal is cut off, what is left must not look complete.
     fn remove(&self, root: &str, files: &[&str]) -> Result<(), StoreError>;
+
+    /// When a small file of our own was written, by the clock of the place; nothing if nobody can tell.
+    fn written(&self, _path: &str) -> Option<Timestamp> {
+        None
+    }
 
     /// How much more fits in; nothing if there is no limit, or nobody can tell.
     fn room(&self) -> Option<Room> {
@@ -124,6 +131,11 @@ pub enum StoreError {
     #[error("{0} is not a directory: name one in checkpoint.directory")]
     NotADirectory(String),
     #[error(
+        "{0} is a link: nothing is moved or removed there, since it leads elsewhere; remove the link, and give the agent a \
+         directory of its own in its place"
+    )]
+    Link(String),
+    #[error(
         "there are more than {limit} files in {place}; the rest is not looked at: give checkpoints a directory of their own"
     )]
     TooMany { place: String, limit: usize },
@@ -145,7 +157,23 @@ pub enum StoreError {
     BadCredentials { place: String, reason: String },
     #[error("{place} cannot be reached: check the endpoint, the region and the network policy ({reason})")]
     Unreachable { place: String, reason: String },
-    #[error("{place}: {reason}")]
+    #[error(
+        "{file} is too large to be copied, since it has more than {limit} bytes: save in several files, or keep checkpoints in a \
+         claim (checkpoint.storage.type: pvc)"
+    )]
+    TooLarge { file: String, limit: u64 },
+    #[error(
+        "{place} has objects whose names are no paths, such as {name}: they are not looked at; remove them, or give the job \
+         another checkpoint.storage.path"
+    )]
+    Foreign { place: String, name: String },
+    #[error("{place} is no place for checkpoints: correct checkpoint.storage.path ({reason})")]
+    NoPlace { place: String, reason: String },
+    #[error("{path} cannot be the name of an object: save under another name ({reason})")]
+    BadName { path: String, reason: String },
+    #[error(
+        "{place} cannot be used: check the volume that it is on, and what the node's log says about it ({reason})"
+    )]
     Other { place: String, reason: String },
 }
 
@@ -156,6 +184,11 @@ impl StoreError {
             self,
             Self::Refused(_) | Self::NoCredentials(_) | Self::BadCredentials { .. } | Self::Denied(_)
         )
+    }
+
+    /// Is it about who we are? Credentials may be corrected while we wait.
+    pub fn is_about_credentials(&self) -> bool {
+        matches!(self, Self::Refused(_) | Self::NoCredentials(_) | Self::BadCredentials { .. })
     }
 
     /// What the system says about a path, in our words.

@@ -103,3 +103,8 @@ pub fn name(path: &str) -> &str {
 pub fn join(directory: &str, name: &str) -> String {
     if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") }
 }
+
+/// Is it somewhere below this directory?
+pub(crate) fn is_inside(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
+}

@@ -2,19 +2,44 @@
 //!
 //! Both are refused by storage now and then, which is a problem to be told and never a reason to stop.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::layouts::{self, Candidate, is_written_last};
+use crate::layouts::{self, Candidate, Layout, is_written_last};
 use crate::numbers::{self, Numbers};
-use crate::scan::{Checkpoint, Place, Survey};
+use crate::scan::{self, Checkpoint, Place, Survey};
 use crate::store::{Kind, QUARANTINE, Store, StoreError};
 use crate::tree;
+
+/// What became of partial checkpoints.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Quarantine {
+    /// The path of each that was moved, and why.
+    pub moved: Vec<(String, String)>,
+    pub problems: Vec<String>,
+}
+
+impl Quarantine {
+    pub fn add(&mut self, other: Self) {
+        self.moved.extend(other.moved);
+        self.problems.extend(other.problems);
+    }
+
+    /// The first few that were moved, for people.
+    pub fn words(&self) -> Option<String> {
+        const MOST: usize = 3;
+        let moved = self.moved.iter().take(MOST).map(|(path, why)| format!("{path} ({why})"));
+        let more = self.moved.len().saturating_sub(MOST);
+        let more = (more > 0).then(|| format!("and {more} more"));
+        let words: Vec<String> = moved.chain(more).collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+}
 
 /// Moves partial checkpoints aside, so that programs that load the newest without a check do not trip over them.
 ///
 /// Only to be called when nobody can be writing them.
-pub fn quarantine(store: &dyn Store, survey: &Survey) -> Vec<String> {
-    let mut problems = Vec::new();
+pub fn quarantine(store: &dyn Store, survey: &Survey) -> Quarantine {
+    let mut quarantine = Quarantine::default();
     // What looks like a part of one and a part of another belongs to the one that is complete.
     let sound: BTreeSet<&str> = files_of(survey.complete.iter());
     let is_apart = |candidate: &Candidate| !candidate.files.iter().any(|file| sound.contains(file.as_str()));
@@ -23,13 +48,22 @@ pub fn quarantine(store: &dyn Store, survey: &Survey) -> Vec<String> {
         // In this order: what is cut short here is found again, and done again, at the next look.
         let moved = repoint(store, survey, candidate).and_then(|()| move_aside(store, survey, candidate));
         match moved {
-            Ok(()) | Err(StoreError::Vanished(_)) => {}
+            Ok(()) => {
+                let others = match candidate.roots.len().saturating_sub(1) {
+                    0 => String::new(),
+                    1 => " and the other file of it".to_owned(),
+                    others => format!(" and the {others} other files of it"),
+                };
+                quarantine.moved.push((format!("{path}{others}"), why.clone()));
+            }
+            Err(StoreError::Vanished(_)) => {}
             Err(error) => {
-                problems.push(format!("{path} is partial ({why}) and cannot be moved aside: {error}"));
+                let problem = format!("{path} is partial ({why}) and cannot be moved aside: {error}");
+                quarantine.problems.push(problem);
             }
         }
     }
-    problems
+    quarantine
 }
 
 /// A program that is told by a file which checkpoint is the newest must not look for one that has been moved aside: it would
@@ -101,6 +135,9 @@ pub(crate) trait Kept {
 
     /// What is removed with it.
     fn roots(&self) -> &[String];
+
+    /// All files that are removed with it.
+    fn files(&self) -> Vec<&str>;
 }
 
 impl Kept for Checkpoint {
@@ -111,11 +148,23 @@ impl Kept for Checkpoint {
     fn roots(&self) -> &[String] {
         &self.candidate.roots
     }
+
+    fn files(&self) -> Vec<&str> {
+        self.candidate.files.iter().map(String::as_str).collect()
+    }
 }
 
-/// Those of a row of complete checkpoints that are older than the newest `keep`, and so may go. None may if that is 0.
+/// One of those of which some may go.
+struct Old<'a, T> {
+    place: Place,
+    kept: &'a T,
+    files: usize,
+}
+
+/// Those of the complete checkpoints that are older than the newest `keep` of their row, and so may go. None may if that is 0.
 ///
-/// Ranks may save a file each, so what has the same step and epoch counts as one, and stays or goes together.
+/// What has the same step and epoch counts as one, and stays or goes together. A set of several files is one of several rows, and stays as
+/// long as it is among the newest of one of them: a model that is saved less often than its averages is not old for that.
 ///
 /// `protected` are paths that never may, such as that which this attempt resumed from.
 pub(crate) fn surplus<'a, T: Kept>(
@@ -126,47 +175,101 @@ pub(crate) fn surplus<'a, T: Kept>(
     if keep == 0 {
         return Vec::new();
     }
-    let row: Vec<(Place, &T)> = newest_first
+    let all: Vec<Old<'_, T>> = newest_first
         .into_iter()
-        .map(|kept| (kept.place(), kept))
-        .filter(|(place, _)| is_one_of_many(&place.path))
+        .map(|kept| Old { place: kept.place(), kept, files: kept.files().len() })
+        .filter(|old| is_one_of_many(&old.place.path) && !is_more_than_a_checkpoint(old))
         .collect();
-    let mut steps: Vec<(Numbers, usize)> = Vec::new();
-    for (place, _) in &row {
-        match steps.iter_mut().find(|(numbers, _)| *numbers == place.numbers) {
-            Some((_, files)) => *files += 1,
-            None => steps.push((place.numbers, 1)),
+    let mut rows: BTreeMap<String, Vec<&Old<'_, T>>> = BTreeMap::new();
+    for old in &all {
+        let paths = old.kept.roots().iter().chain([&old.place.path]);
+        for row in paths.map(|path| numbers::row(path)).collect::<BTreeSet<_>>() {
+            rows.entry(row).or_default().push(old);
         }
     }
-    // As long as the newest has fewer files than the one before, some ranks may still be writing theirs.
+    let mut stay: HashSet<Numbers> = rows.into_values().flat_map(|row| staying(row, keep)).collect();
+    let is_protected = |old: &&Old<'_, T>| {
+        protected.contains(&old.place.path) || old.kept.roots().iter().any(|root| protected.contains(root))
+    };
+    stay.extend(all.iter().filter(is_protected).map(|old| old.place.numbers));
+    all.iter().filter(|old| !stay.contains(&old.place.numbers)).map(|old| old.kept).collect()
+}
+
+/// How far those of a row are that stay.
+fn staying<T>(mut row: Vec<&Old<'_, T>>, keep: usize) -> Vec<Numbers> {
+    // By themselves: others may have steps where these have epochs.
+    scan::sort_newest_first(&mut row, |old| old.place.clone());
+    let mut steps: Vec<(Numbers, usize)> = Vec::new();
+    for old in &row {
+        match steps.iter_mut().find(|(numbers, _)| *numbers == old.place.numbers) {
+            Some((_, files)) => *files += old.files,
+            None => steps.push((old.place.numbers, old.files)),
+        }
+    }
+    // As long as the newest has fewer files than the one before, some of them may be still to come.
     let is_on_its_way = matches!(steps[..], [(_, newest), (_, before), ..] if newest < before);
-    let keep = keep + usize::from(is_on_its_way);
+    let keep = if are_things(&row) { usize::MAX } else { keep.saturating_add(usize::from(is_on_its_way)) };
     let mut stay: Vec<Numbers> = steps.iter().take(keep).map(|(numbers, _)| *numbers).collect();
     // Whoever resumed from an older checkpoint by hand writes lower steps now: what was written last is kept, too.
     // Of several that have the same time, that is the newest, which is kept anyway.
-    stay.extend(row.iter().rev().max_by_key(|(place, _)| place.time).map(|(place, _)| place.numbers));
-    let is_protected = |(place, kept): &&(Place, &T)| {
-        protected.contains(&place.path) || kept.roots().iter().any(|root| protected.contains(root))
+    stay.extend(row.iter().rev().max_by_key(|old| old.place.time).map(|old| old.place.numbers));
+    stay
+}
+
+/// A number up to this may be that of one of several things.
+const MOST_THINGS: i64 = 100;
+
+/// Are these several things, and not one that goes on? `model_0.pt` to `model_4.pt` may be all models of an ensemble: nothing says that
+/// the number is how far it is, and most numbers from the first on are there. Where it has been written down how far they are, something does.
+fn are_things<T>(row: &[&Old<'_, T>]) -> bool {
+    let may_be_thing = |old: &&Old<'_, T>| {
+        let name = tree::name(&old.place.path);
+        let is_in_a_checkpoint = numbers::is_explicit(tree::name(tree::parent(&old.place.path)));
+        let is_anybodys = matches!(old.place.layout, Some(Layout::Torch | Layout::Files) | None);
+        let is_weak = numbers::is_part(name)
+            || numbers::is_bare(name)
+            || is_in_a_checkpoint && !numbers::is_strong(name);
+        is_anybodys && is_weak && old.place.numbers.epoch.is_none()
     };
-    stay.extend(row.iter().filter(is_protected).map(|(place, _)| place.numbers));
-    row.iter().filter(|(place, _)| !stay.contains(&place.numbers)).map(|(_, kept)| *kept).collect()
+    let all: BTreeSet<i64> = row.iter().filter_map(|old| old.place.numbers.step).collect();
+    let (Some(first), Some(last)) = (all.first(), all.last()) else { return false };
+    let is_dense = i64::try_from(all.len()).is_ok_and(|count| count * 2 > *last);
+    row.iter().all(may_be_thing) && *first <= 1 && *last <= MOST_THINGS && is_dense
+}
+
+/// A directory of any program goes only if its name says in words that it is a checkpoint, and nothing in it is kept for another reason.
+fn is_more_than_a_checkpoint<T: Kept>(old: &Old<'_, T>) -> bool {
+    let path = &old.place.path;
+    let is_anybodys = matches!(old.place.layout, Some(Layout::Files) | None);
+    let is_directory = |root: &String| old.kept.files().iter().any(|file| tree::is_inside(file, root));
+    let holds_more = || old.kept.files().iter().any(|file| layouts::may_be_state(file) && is_special(file));
+    is_anybodys
+        && old.kept.roots().iter().any(is_directory)
+        && (!numbers::is_explicit(tree::name(path)) || holds_more())
 }
 
 /// One of a row, by its name. `best.pt` and `final.pt` are kept for another reason than to resume from.
 pub(crate) fn is_one_of_many(path: &str) -> bool {
+    let name = tree::name(path);
+    let parent = tree::name(tree::parent(path));
+    let lower = parent.to_lowercase();
+    let is_apart = lower.split(|c: char| !c.is_alphabetic()).any(|word| matches!(word, "best" | "final"));
+    // In a directory that says how far it is, `0.pt` is nobody knows what.
+    let is_unclear = numbers::is_explicit(parent) && numbers::is_bare(name);
+    !numbers::of_name(name).is_empty() && !is_special(name) && !is_apart && !is_unclear
+}
+
+/// Kept for another reason than to resume from, by its name.
+pub(crate) fn is_special(path: &str) -> bool {
     let name = tree::name(path).to_lowercase();
-    let is_special =
-        ["best", "final", "last", "latest", "pretrained", "initial"].iter().any(|word| name.contains(word));
-    !numbers::of_name(&name).is_empty() && !is_special
+    ["best", "final", "last", "latest", "pretrained", "initial"].iter().any(|word| name.contains(word))
 }
 
 pub(crate) fn remove(store: &dyn Store, candidate: &Candidate) -> Result<(), StoreError> {
     let mut roots: Vec<&String> = candidate.roots.iter().collect();
     roots.sort_by_key(|path| !is_written_last(path));
     for root in roots {
-        let is_inside = |path: &&str| {
-            *path == root || path.strip_prefix(root.as_str()).is_some_and(|p| p.starts_with('/'))
-        };
+        let is_inside = |path: &&str| *path == root || tree::is_inside(path, root);
         let mut files: Vec<&str> = candidate.files.iter().map(String::as_str).filter(is_inside).collect();
         files.sort_by_key(|path| !is_written_last(path));
         store.remove(root, &files)?;

@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use support::files::{self, file};
 use support::odd::Odd;
 use tempfile::TempDir;
+use trainyard_agent::crew::Workers;
 use trainyard_agent::room::Room;
 use trainyard_agent::scan::Moment;
 use trainyard_agent::store::Directory;
@@ -395,7 +396,7 @@ fn what_is_being_written_is_neither_complete_nor_partial() {
 #[test]
 fn nobody_writes_before_a_program_starts_and_after_it_has_ended() {
     let place = Place::new();
-    let mut agent = place.agent(place.options());
+    let mut agent = place.agent(place.options()).with_workers(Workers { pods: 1, processes: 1 });
     agent.begin(at(0));
     place.add("step-3.msgpack", vec![1, 2, 3]);
     assert_eq!(agent.look(at(1)).checkpoint, None, "it may still be being written");
@@ -408,6 +409,61 @@ fn nobody_writes_before_a_program_starts_and_after_it_has_ended() {
     assert_eq!(agent.start(), Start::Differs);
     assert_eq!(agent.look(at(1)), report);
     assert_eq!(path_of(&report), Some(place.path("step-3.msgpack").as_str()));
+}
+
+#[test]
+fn workers_in_other_pods_may_go_on_writing_when_the_agent_is_told_to_end() {
+    for workers in [Some(Workers { pods: 2, processes: 1 }), None] {
+        let place = Place::new();
+        let mut agent = place.agent(Options { keep_last: 1, ..place.options() });
+        if let Some(workers) = workers {
+            agent = agent.with_workers(workers);
+        }
+        agent.begin(at(0));
+        place.add("step-1.pt", files::torch(&[]));
+        place.add("step-2.msgpack", vec![1, 2, 3]);
+        agent.look(at(1));
+        let report = agent.finish(at(2));
+        assert_eq!(path_of(&report), Some(place.path("step-1.pt").as_str()), "{workers:?}");
+        assert_eq!(place.names(), ["step-1.pt", "step-2.msgpack"]);
+    }
+}
+
+#[test]
+fn nothing_is_removed_for_what_only_the_end_of_its_writer_makes_complete() {
+    let place = Place::new();
+    let mut agent = place.agent(Options { keep_last: 1, ..place.options() });
+    agent = agent.with_workers(Workers { pods: 1, processes: 1 });
+    agent.begin(at(0));
+    place.add("step-1.pt", files::torch(&[]));
+    place.add("step-2.msgpack", vec![1, 2, 3]);
+    let report = agent.finish(at(2));
+    assert_eq!(path_of(&report), Some(place.path("step-2.msgpack").as_str()));
+    assert_eq!(place.names(), ["step-1.pt", "step-2.msgpack"]);
+}
+
+#[test]
+fn nothing_is_moved_or_removed_through_a_link() {
+    for ours in [".trainyard", ".trainyard/trash", ".trainyard/quarantine"] {
+        let place = Place::new().with("step-1.pt", files::torch(&[])).with("step-2.pt", files::torch(&[]));
+        place.add("step-3.pt", &files::torch(&[])[..60]);
+        let elsewhere = place.disk.path().join("elsewhere");
+        fs::create_dir_all(elsewhere.join("trash")).unwrap();
+        fs::write(elsewhere.join("trash/precious"), "1").unwrap();
+        fs::create_dir_all(place.root().join(ours).parent().unwrap()).unwrap();
+        symlink(&elsewhere, place.root().join(ours)).unwrap();
+        let mut agent = place.agent(Options { keep_last: 1, ..place.resumed_from("step-2.pt") });
+        let problems = [agent.begin(at(0)).problem, agent.look(at(10)).problem];
+        assert_eq!(agent.start(), Start::Ready, "{ours}");
+        let words = format!("checkpoints/{ours} is a link: nothing is moved or removed there");
+        assert!(problems.iter().flatten().any(|problem| problem.contains(&words)), "{ours}: {problems:?}");
+        assert!(elsewhere.join("trash/precious").exists(), "{ours}");
+        let names = ["step-1.pt", "step-2.pt", "step-3.pt"].map(|name| place.root().join(name).exists());
+        let is_trash = ours == ".trainyard/trash";
+        let is_quarantine = ours == ".trainyard/quarantine";
+        assert_eq!(names, [!is_quarantine, true, !is_trash], "{ours}");
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 1, "{ours}");
+    }
 }
 
 #[test]
@@ -498,16 +554,20 @@ fn files_of_one_step_stay_and_go_together() {
 fn the_step_before_stays_until_all_ranks_have_saved_the_new_one() {
     let place = Place::new();
     let name = |step: u32, rank: u32| format!("step-{step}-rank-{rank}.pt");
-    for (step, rank) in [(100, 0), (100, 1), (200, 0), (200, 1), (300, 0)] {
+    let save = |step, rank| {
         place.add(&name(step, rank), files::torch(&[]));
         place.date(&name(step, rank), SystemTime::UNIX_EPOCH + Duration::from_hours(480_000));
-    }
-    let mut agent = place.agent(Options { keep_last: 1, ..place.resumed_from(&name(300, 0)) });
+    };
+    let mut agent = place.agent(Options { keep_last: 1, ..place.options() });
     agent.begin(at(0));
+    for (step, rank) in [(100, 0), (100, 1), (200, 0), (200, 1), (300, 0)] {
+        save(step, rank);
+    }
     agent.look(at(10));
-    assert_eq!(place.names(), [name(200, 0), name(200, 1), name(300, 0)]);
-    place.add(&name(300, 1), files::torch(&[]));
     agent.look(at(20));
+    assert_eq!(place.names(), [name(200, 0), name(200, 1), name(300, 0)]);
+    save(300, 1);
+    agent.look(at(30));
     assert_eq!(place.names(), [name(300, 0), name(300, 1)]);
 }
 

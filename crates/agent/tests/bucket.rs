@@ -61,6 +61,19 @@ fn wrong_credentials_hold_the_start_unless_nothing_is_to_be_read() {
         "{problem}"
     );
 
+    // A Secret that is corrected reaches the environment with a start of the container: after a while it is worth one.
+    for (seconds, is_worth_it) in [(10, false), (30, false), (70, true)] {
+        assert!(agent.look(at(seconds)).problem.is_some());
+        assert_eq!(agent.needs_a_restart(at(seconds)), is_worth_it, "{seconds}");
+    }
+    // That is no help against anything else.
+    world.server.is_down(true);
+    let mut agent = world.agent("away", options());
+    agent.begin(at(0));
+    agent.look(at(70));
+    assert_eq!((agent.start(), agent.needs_a_restart(at(70))), (Start::Held, false));
+    world.server.is_down(false);
+
     let afresh = Options { resume: Resume::Never, ..options() };
     let mut agent = world.agent_with("afresh", PLACE, "wrong", afresh);
     let report = agent.begin(at(0));
@@ -259,8 +272,8 @@ fn a_bad_hour_of_the_bucket_takes_back_nothing_that_was_reported() {
     assert_eq!(before.as_ref().and_then(|checkpoint| checkpoint.step), Some(1));
     world.server.is_down(true);
     world.save("pod", &vec![file("step-2.pt", files::torch(&[]))]);
+    std::fs::remove_file(world.pod("pod").join("step-1.pt")).unwrap();
     agent.finish(at(20));
-    assert!(!world.has("pod", "step-1.pt"), "the directory keeps the newest only");
     let report = agent.finish(at(40));
     assert_eq!((report.checkpoint, report.unread), (before, false));
     assert!(agent.is_owing());
@@ -292,6 +305,33 @@ fn a_file_that_is_saved_again_is_there_and_reported_until_the_new_one_is() {
     }
     assert_eq!(agent.finish(at(60)).checkpoint.unwrap().step, Some(9));
     assert!(!agent.is_owing());
+}
+
+#[test]
+fn a_marker_that_arrived_unheard_is_believed_and_what_it_names_is_not_written_over() {
+    let world = World::new();
+    let mut agent = world.agent("pod", options());
+    agent.begin(at(0));
+    let save = |step: u32| {
+        let _ = std::fs::remove_dir_all(world.pod("pod").join("checkpoint-7"));
+        world.save("pod", &files::huggingface("checkpoint-7", step));
+    };
+    save(1);
+    assert_eq!(agent.finish(at(1)).checkpoint.unwrap().step, Some(1));
+    save(2);
+    world.server.hides(Some("checkpoint-7.complete"));
+    agent.finish(at(20));
+    assert!(agent.is_owing(), "nobody has heard that it arrived");
+    // The next save must not begin where that one is: it may come to nothing.
+    save(3);
+    world.server.refuses(Some("trainer_state.json"));
+    agent.finish(at(40));
+    world.server.refuses(None);
+    let report = world.agent("new", options()).begin(at(0));
+    assert_eq!(report.checkpoint.unwrap().step, Some(2), "whole, and of one save");
+    let state = std::fs::read_to_string(world.pod("new").join("checkpoint-7/trainer_state.json")).unwrap();
+    assert!(state.contains(r#""global_step": 2"#), "{state}");
+    assert_eq!(agent.finish(at(60)).checkpoint.unwrap().step, Some(3));
 }
 
 #[test]
@@ -372,7 +412,9 @@ fn saves_that_are_faster_than_the_bucket_are_told() {
     let words = "last.ckpt is saved again before it has been copied";
     let is_told = |report: &AgentReport| report.problem.as_ref().is_some_and(|text| text.contains(words));
     // One that happens to get through in between does not count.
-    let mut reports = (2..200).map(|time| agent.finish(at(time)));
+    let start = std::time::Instant::now();
+    let in_time = |_: &u64| start.elapsed() < Duration::from_mins(1);
+    let mut reports = (2..).take_while(in_time).map(|time| agent.finish(at(time)));
     let report = reports.find(is_told).unwrap();
     assert!(report.checkpoint.is_some(), "the one before stays");
     stop.send(()).unwrap();
@@ -505,6 +547,25 @@ fn what_was_saved_last_is_copied_before_the_agent_ends() {
     assert!(child.wait().unwrap().success());
     assert_eq!(world.kept(), ["step-7.pt"]);
     assert!(world.bucket().exists("step-7.pt").unwrap());
+}
+
+#[test]
+fn an_agent_that_is_started_again_and_told_to_end_in_its_first_look_copies_what_was_saved() {
+    let world = World::new();
+    let pod = world.pod("pod");
+    // Its program runs already.
+    std::fs::create_dir_all(pod.join(".trainyard")).unwrap();
+    std::fs::write(pod.join(".trainyard/attempt"), "uid/1").unwrap();
+    world.save("pod", &vec![file("final.pt", files::torch(&[]))]);
+    world.server.is_slow(true);
+    let (mut child, _reports) = process(&world, &pod);
+    world.server.wait_until_held();
+    terminate(&child);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(child.try_wait().unwrap().is_none(), "it has something to save");
+    world.server.is_slow(false);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(world.kept(), ["final.pt"]);
 }
 
 #[test]

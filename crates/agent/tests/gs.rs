@@ -76,6 +76,26 @@ fn a_key_of_another_account_does_not() {
 }
 
 #[test]
+fn a_key_that_is_corrected_lets_it_in() {
+    let world = world();
+    let wrong = "somebody@else.iam.gserviceaccount.com";
+    let Some(path) = key_file(world.disk.path(), wrong) else { return };
+    let mut agent = with_file(&world, "pod", &path);
+    agent.begin(at(0));
+    assert_eq!(agent.start(), Start::Held);
+    key_file(world.disk.path(), google::ACCOUNT);
+    assert_eq!((agent.look(at(10)).problem, agent.start()), (None, Start::Ready));
+    // The same while the program runs.
+    key_file(world.disk.path(), wrong);
+    let mut agent = with_file(&world, "pod", &path);
+    world.save("pod", &vec![file("step-1.pt", files::torch(&[]))]);
+    assert!(agent.finish(at(10)).problem.is_some());
+    key_file(world.disk.path(), google::ACCOUNT);
+    assert_eq!(agent.finish(at(40)).problem, None);
+    assert_eq!(world.kept(), ["step-1.pt"]);
+}
+
+#[test]
 fn a_file_of_credentials_that_cannot_be_used_is_told() {
     let world = world();
     let path = world.disk.path().join("key.json");

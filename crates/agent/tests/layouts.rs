@@ -97,6 +97,29 @@ fn torch_files_tell_their_step_by_name_or_content() {
 }
 
 #[test]
+fn a_note_beside_checkpoints_hides_none() {
+    for note in ["report-epoch-3.txt", "epoch-3", "log-step-3.txt"] {
+        let files = vec![
+            file("checkpoint-epoch-2.json", "{}"),
+            file("checkpoint-epoch-3.json", "{}"),
+            file(note, "3 epochs\n"),
+        ];
+        on_every_store(&files, |survey, _| {
+            let complete = vec!["checkpoint-epoch-3.json".to_owned(), "checkpoint-epoch-2.json".to_owned()];
+            assert_eq!(names(survey), (complete, vec![]), "{note}");
+        });
+    }
+    // What nothing says to be a checkpoint is none that was cut off.
+    for name in ["dataset.tar", "dataset.bin"] {
+        for content in [Vec::new(), vec![0; 4096]] {
+            on_every_store(&vec![file(name, content)], |survey, _| {
+                assert_eq!(names(survey), (vec![], vec![]));
+            });
+        }
+    }
+}
+
+#[test]
 fn a_torch_file_is_complete_only_as_a_whole() {
     let content = fixtures::torch(&[("epoch", 3)]);
     let directory = tempfile::tempdir().unwrap();
@@ -192,9 +215,12 @@ fn of_what_has_come_equally_far_the_more_specific_and_the_larger_is_the_newest()
     let store = Directory::new(directory.path().to_str().unwrap());
     let files = [
         ("epoch-3.pt", fixtures::torch(&[])),
-        ("ema-epoch-3.npz", fixtures::zip(&[("a", &[1; 5000])])),
-        ("small-epoch-3.npz", fixtures::zip(&[("a", &[1; 50])])),
+        ("ema/epoch-3.npz", fixtures::zip(&[("a", &[1; 5000])])),
+        ("small/epoch-3.npz", fixtures::zip(&[("a", &[1; 50])])),
     ];
+    for directory in ["ema", "small"].map(|name| directory.path().join(name)) {
+        std::fs::create_dir(directory).unwrap();
+    }
     for (index, (name, content)) in (0..).zip(&files) {
         std::fs::write(directory.path().join(name), content).unwrap();
         let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_hours(480_000 + index);
@@ -206,7 +232,81 @@ fn of_what_has_come_equally_far_the_more_specific_and_the_larger_is_the_newest()
             .unwrap();
     }
     let survey = Scanner::new(Layout::ALL.to_vec()).look(&store, at(0), Writers::None).unwrap();
-    assert_eq!(names(&survey).0, ["epoch-3.pt", "ema-epoch-3.npz", "small-epoch-3.npz"]);
+    assert_eq!(names(&survey).0, ["epoch-3.pt", "ema/epoch-3.npz", "small/epoch-3.npz"]);
+}
+
+#[test]
+fn what_torch_saves_may_have_another_ending_or_none() {
+    let content = fixtures::torch(&[("epoch", 3)]);
+    for name in ["checkpoint_0003.pth.tar", "epoch-3.tar", "checkpoint-epoch-3", "epoch_3", "3.pth.tar"] {
+        let files = vec![file(name, content.clone())];
+        on_every_store(&files, |survey, _| {
+            assert_eq!(names(survey), (vec![name.to_owned()], vec![]), "{survey:?}");
+            let numbers = survey.complete[0].numbers;
+            assert!(
+                numbers.epoch == Some(3) && numbers.step.is_none_or(|step| step == 3),
+                "{name}: {numbers:?}"
+            );
+            assert_eq!(survey.problems, Vec::<String>::new());
+        });
+    }
+    let unnumbered =
+        vec![file("checkpoint.pth.tar", content.clone()), file("model_best.pth.tar", content.clone())];
+    on_every_store(&unnumbered, |survey, _| assert_eq!(survey.complete.len(), 2, "{survey:?}"));
+    for name in ["checkpoint_0003.pth.tar", "checkpoint-epoch-3", "epoch-3.tar"] {
+        assert_partial(&vec![file(name, content[..content.len() - 1].to_vec())], name);
+    }
+}
+
+#[test]
+fn a_name_without_an_ending_may_be_anybodys() {
+    let binary: Vec<u8> = (0..=255).cycle().skip(7).take(5000).collect();
+    // An archive of data, a mark, a note.
+    let none = vec![
+        file("train-0001.tar", binary.clone()),
+        file("model-0001.tar", binary.clone()),
+        file("epoch-3", ""),
+        file("step-7", "done at noon\n"),
+        file("checkpoints", binary.clone()),
+    ];
+    on_every_store(&none, |survey, _| {
+        assert_eq!(names(survey), (vec![], vec![]));
+        assert_eq!(survey.problems, Vec::<String>::new());
+    });
+    on_every_store(&vec![file("step-7", binary.clone())], |survey, _| {
+        assert_eq!(names(survey), (vec![], vec![]));
+        let words = "step-7 looks like a checkpoint, but its name does not say of what kind";
+        assert!(survey.problems[0].contains(words) && survey.problems[0].contains("checkpoint.layout"));
+    });
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("step-7"), &binary).unwrap();
+    let store = Directory::new(directory.path().to_str().unwrap());
+    let survey = Scanner::new(vec![Layout::Files]).look(&store, at(0), Writers::None).unwrap();
+    assert_eq!(names(&survey).0, ["step-7"], "somebody has said what it is");
+}
+
+#[test]
+fn what_is_not_what_its_ending_promises_is_no_checkpoint() {
+    let garbage: Vec<u8> = (0..=255).cycle().skip(7).take(5000).collect();
+    for ending in ["safetensors", "npz", "npy", "h5", "hdf5", "keras", "json", "pkl", "pickle"] {
+        for name in [format!("step-9.{ending}"), format!("step-9/weights.{ending}")] {
+            let files = vec![file("step-3.pt", fixtures::torch(&[])), file(name.as_str(), garbage.clone())];
+            on_every_store(&files, |survey, _| {
+                assert_eq!(names(survey), (vec!["step-3.pt".to_owned()], vec![]), "{name}");
+                let problem = survey.problems.first().unwrap();
+                assert!(
+                    problem.contains("looks like a checkpoint, but") && problem.contains("left alone"),
+                    "{problem}"
+                );
+            });
+        }
+    }
+    // What is packed cannot be looked into.
+    for packed in
+        [&b"\x1f\x8b\x08 and so on"[..], b"\xfd7zXZ\x00 and so on", b"BZh9 and so on", b"(dp0\nS'a'\np1\n"]
+    {
+        assert_complete(&vec![file("step-9.pkl", packed)], Layout::Files, "step-9.pkl", Some(9), None);
+    }
 }
 
 #[test]
@@ -546,4 +646,128 @@ fn as_lightgbm_saves() {
 fn as_flax_saved_before_it_used_orbax() {
     let files = vec![file("checkpoint_3", vec![0x82, 1, 2, 3, 4])];
     assert_complete(&files, Layout::Files, "checkpoint_3", Some(3), None);
+}
+
+// What is not understood is not called partial.
+
+#[test]
+fn arrays_of_other_kinds() {
+    let npy = |kind: &str, shape: &str, bytes: usize| {
+        let header = format!("{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, }}\n");
+        let mut npy = b"\x93NUMPY\x01\x00".to_vec();
+        npy.extend(u16::try_from(header.len()).unwrap().to_le_bytes());
+        npy.extend(header.as_bytes());
+        npy.resize(npy.len() + bytes, 1);
+        npy
+    };
+    let name = "step-7.npy";
+    for (kind, each) in [("[('a', '<f4'), ('b', '<i8')]", 12), ("'<M8[ns]'", 8), ("'<U3'", 12), ("'|O'", 5)] {
+        let whole = npy(kind, "(3,)", 3 * each);
+        assert_complete(&vec![file(name, whole.clone())], Layout::Files, name, Some(7), None);
+        // What is known, is.
+        assert_partial(&vec![file(name, &whole[..40])], name);
+        if kind.starts_with("'<") {
+            assert_partial(&vec![file(name, &whole[..whole.len() - 1])], name);
+        }
+    }
+}
+
+#[test]
+fn as_joblib_saves_arrays() {
+    // The name of its wrapper, then what the array consists of, in the middle of the opcodes, then their end.
+    let mut whole =
+        b"\x80\x04\x8c\x13joblib.numpy_pickle\x94\x8c\x11NumpyArrayWrapper\x94\x93)\x81}b".to_vec();
+    whole.extend([0xee; 64]);
+    whole.extend(b"s.");
+    for name in ["step-7.joblib", "step-7.pkl"] {
+        assert_complete(&vec![file(name, whole.clone())], Layout::Files, name, Some(7), None);
+        assert_partial(&vec![file(name, &whole[..whole.len() - 1])], name);
+    }
+}
+
+#[test]
+fn directories_of_others_that_are_named_as_megatron_names_them() {
+    let files = vec![file("iter_0001000/model.pt", fixtures::torch(&[]))];
+    assert_complete(&files, Layout::Files, "iter_0001000", Some(1000), None);
+}
+
+#[test]
+fn the_first_of_several_splits_is_no_part() {
+    for name in ["split-1-of-5-epoch-3.pt", "set-1-of-5-epoch-3.pt"] {
+        let files = vec![file(name, fixtures::torch(&[]))];
+        assert_complete(&files, Layout::Torch, name, None, Some(3));
+    }
+    let files = ["split-1-of-5-epoch-3.pt", "split-2-of-5-epoch-3.pt"]
+        .map(|name| file(name, fixtures::torch(&[])))
+        .to_vec();
+    on_every_store(&files, |survey, _| assert_eq!(names(survey).1, Vec::<String>::new()));
+    // But so are these.
+    let files = vec![
+        file("model-1-of-3-step-3.pt", fixtures::torch(&[])),
+        file("model-2-of-3-step-3.pt", fixtures::torch(&[])),
+    ];
+    assert_partial(&files, "model-1-of-3-step-3.pt");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_shard_that_is_a_link_is_not_missing() {
+    for (files, which) in [
+        (fixtures::huggingface("checkpoint-500", 500), "model-00001-of-00002.safetensors"),
+        (fixtures::huggingface("checkpoint-500", 500), "trainer_state.json"),
+        (fixtures::dcp("step-40"), "__1_0.distcp"),
+        (fixtures::dcp("step-40"), ".metadata"),
+        (fixtures::tensorflow("ckpt-5"), "ckpt-5.data-00000-of-00002"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        fixtures::write(directory.path(), &files);
+        let (path, _) = files.iter().find(|(path, _)| path.ends_with(which)).unwrap();
+        let path = directory.path().join(path);
+        std::fs::rename(&path, elsewhere.path().join("blob")).unwrap();
+        std::os::unix::fs::symlink(elsewhere.path().join("blob"), &path).unwrap();
+        let store = Directory::new(directory.path().to_str().unwrap());
+        let survey = Scanner::new(Layout::ALL.to_vec()).look(&store, at(0), Writers::None).unwrap();
+        assert_eq!(names(&survey), (vec![], vec![]), "{which}");
+        assert!(survey.problems[0].contains("is a link"), "{:?}", survey.problems);
+    }
+}
+
+/// As large files have it: 64-bit numbers behind what does not fit into 32 bits, or need not.
+#[test]
+fn archives_with_64_bits() {
+    let pickled = fixtures::pickle(&[("epoch", 3)]);
+    let (name, full) = ("archive/data.pkl", [0xff; 4]);
+    let mut whole = b"PK\x03\x04\x2d\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
+    let size = u64::try_from(pickled.len()).unwrap().to_le_bytes();
+    let name_length = u16::try_from(name.len()).unwrap().to_le_bytes();
+    whole.extend(
+        [&full[..], &full, &name_length, &[20, 0], name.as_bytes(), &[1, 0, 16, 0], &size, &size].concat(),
+    );
+    whole.extend(&pickled);
+    let directory_at = u64::try_from(whole.len()).unwrap();
+    // Something else before the numbers that count: sizes, then where it is.
+    let extra = [&[9, 9, 2, 0, 5, 5, 1, 0, 24, 0][..], &size, &size, &0_u64.to_le_bytes()].concat();
+    let mut directory = b"PK\x01\x02\x2d\0\x2d\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
+    let extra_length = u16::try_from(extra.len()).unwrap().to_le_bytes();
+    directory.extend(
+        [&full[..], &full, &name_length, &extra_length, &[0; 10], &full, name.as_bytes(), &extra].concat(),
+    );
+    let directory_size = u64::try_from(directory.len()).unwrap();
+    whole.extend(&directory);
+    let record_at = u64::try_from(whole.len()).unwrap();
+    whole.extend([&b"PK\x06\x06"[..], &44_u64.to_le_bytes(), &[45, 0, 45, 0], &[0; 8]].concat());
+    for number in [1, 1, directory_size, directory_at] {
+        whole.extend(number.to_le_bytes());
+    }
+    whole.extend([&b"PK\x06\x07\0\0\0\0"[..], &record_at.to_le_bytes(), &[1, 0, 0, 0]].concat());
+    whole.extend([&b"PK\x05\x06\0\0\0\0"[..], &[0xff; 12], &[0, 0]].concat());
+    assert_complete(&vec![file("last.pt", whole.clone())], Layout::Torch, "last.pt", None, Some(3));
+    for length in [whole.len() - 1, whole.len() - 22, whole.len() - 43, whole.len() - 99] {
+        assert_partial(&vec![file("last.pt", &whole[..length])], "last.pt");
+    }
+    // A hole where the record should be.
+    let at = usize::try_from(record_at).unwrap();
+    whole[at..at + 56].fill(0);
+    assert_partial(&vec![file("last.pt", whole)], "last.pt");
 }

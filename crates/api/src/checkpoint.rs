@@ -52,6 +52,10 @@ pub struct AgentReport {
     /// A checkpoint is being written right now, or copied to where it is kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub writing: bool,
+    /// What looked like a checkpoint and was not complete, with the reasons. It was moved out of the program's way before that
+    /// started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_aside: Option<String>,
     /// What is wrong with the storage, and what to do about it. Training goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,

@@ -31,6 +31,11 @@ pub const INPUTS_ANNOTATION: &str = "trainingjob.ml.example.com/inputs";
 /// How many pods of each role the attempt has (`workers=4`): another value means another world.
 pub const SHAPE_ANNOTATION: &str = "trainingjob.ml.example.com/shape";
 
+/// The nodes of which it was known when the pod was made that they will be taken away: put there all the same, it stays.
+pub const ANNOUNCED_ANNOTATION: &str = "trainingjob.ml.example.com/announced-nodes";
+/// Instead of names, if there were too many.
+pub const ALL_NODES: &str = "*";
+
 /// The training container of every pod.
 pub const CONTAINER: &str = "training-worker";
 /// The role that `numWorkers` makes.

@@ -423,6 +423,10 @@ pub struct Attempt {
     /// The checkpoint that it was told to go on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_from: Option<Box<CheckpointStatus>>,
+    /// What looked like a checkpoint, but was not complete, and was moved to .trainyard/quarantine beside the checkpoints before
+    /// it began; with the reasons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_aside: Option<String>,
     /// The newest complete checkpoint when it ended, if it got past the one that it began with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<Box<CheckpointStatus>>,
@@ -478,6 +482,7 @@ impl Attempt {
             exit_code: None,
             error: None,
             resumed_from: None,
+            moved_aside: None,
             reached: None,
             seconds: AttemptSeconds::default(),
             node_name: None,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use trainyard_agent::crew::Workers;
 use trainyard_agent::layouts::Layout;
 use trainyard_agent::store::{Bucket, Directory, Store};
 use trainyard_agent::{Agent, agent, run as watch};
@@ -13,7 +14,8 @@ use trainyard_agent::{Agent, agent, run as watch};
 /// Look after a job's checkpoints: find the newest complete one, move partial ones aside, remove old ones.
 ///
 /// Started by the operator beside the leading worker. Prints a line of JSON when something has changed, and runs until it is
-/// told to end. Exits with 0; with --is-ready, with 0 or 1; with 2 when it is told something that makes no sense.
+/// told to end. Exits with 0; with 1 when credentials are refused before the program has started, so that whoever starts it again
+/// gives it others; with --is-ready, with 0 or 1; with 2 when it is told something that makes no sense.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Where the checkpoints are: a directory, s3://bucket/prefix or gs://bucket/prefix.
@@ -48,6 +50,18 @@ pub(crate) struct Options {
     /// in the same attempt knows by it that the program runs already.
     #[arg(long, value_name = "ID")]
     attempt: Option<String>,
+
+    /// How many workers the job has: after a change of it, checkpoints may have more or fewer files.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    workers: Option<u64>,
+
+    /// How many processes run in each worker.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "workers", value_parser = clap::value_parser!(u64).range(1..))]
+    processes: u64,
+
+    /// What the workers run, as a text that changes with it: another program may save in fewer files.
+    #[arg(long, value_name = "TEXT", requires = "workers")]
+    inputs: Option<String>,
 
     /// Copy complete checkpoints from the directory to s3://bucket/prefix or gs://bucket/prefix.
     #[arg(long, value_name = "URL")]
@@ -94,6 +108,9 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
         resume,
         ready_file,
         attempt,
+        workers,
+        processes,
+        inputs,
         mirror,
         restore,
         interval,
@@ -142,6 +159,12 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
         attempt: attempt.filter(|attempt| !attempt.is_empty()),
     };
     let mut agent = Agent::new(store, options);
+    if let Some(workers) = workers {
+        agent = agent.with_workers(Workers { pods: workers, processes });
+    }
+    if let Some(inputs) = inputs.filter(|inputs| !inputs.is_empty()) {
+        agent = agent.with_inputs(inputs);
+    }
     if let Some(file) = keep_last_file {
         agent = agent.with_keep_last_in(file);
     }
@@ -149,8 +172,16 @@ pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
         agent = agent.with_copy_in(&url, variables(), restore);
     }
     let interval = interval.unwrap_or(Duration::from_secs(if is_bucket { 15 } else { 2 }));
-    watch::run(agent, interval, &mut std::io::stdout())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(match watch::run(agent, interval, &mut std::io::stdout())? {
+        watch::End::Told => ExitCode::SUCCESS,
+        watch::End::Refused => {
+            eprintln!(
+                "the credentials for the bucket have been refused for a minute: ending, to be started again with what the secret says \
+                 then"
+            );
+            ExitCode::from(1)
+        }
+    })
 }
 
 /// The environment, without what is not text.

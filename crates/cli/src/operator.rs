@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use jiff::SignedDuration;
@@ -102,6 +103,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", env = "TRAINYARD_SURVIVOR_GRACE_SECONDS", default_value_t = Settings::default().survivor_grace)]
     survivor_grace_seconds: u32,
 
+    /// Seconds that a decision waits for the logs of those that failed, in which the root and the words of a rule are looked for.
+    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_LOG_PATIENCE_SECONDS", default_value_t = 2.0, value_parser = seconds)]
+    log_patience_seconds: f64,
+
     /// A checkpoint that takes longer than so many seconds to be written no longer holds back evictions (checkpoint.holdEvictions).
     #[arg(long, value_name = "SECONDS", env = "TRAINYARD_HOLD_EVICTIONS_SECONDS", default_value_t = 900.0, value_parser = seconds)]
     hold_evictions_seconds: f64,
@@ -117,6 +122,11 @@ pub(crate) struct Options {
     /// Whether the programs of an attempt that stalled are asked where they hang (py-spy, or a signal that they catch), through pods/exec.
     #[arg(long, value_name = "BOOL", env = "TRAINYARD_STALL_STACKS", default_value_t = true, action = clap::ArgAction::Set)]
     stall_stacks: bool,
+
+    /// Taints and conditions by which a node announces that it will be taken away (a spot notice): workers there are stopped in time to
+    /// save their work, and go on elsewhere. none: wait until their pods are evicted.
+    #[arg(long, value_name = "NAME,…", env = "TRAINYARD_NODE_NOTICES", default_values_t = Config::default().node_notices, value_delimiter = ',')]
+    node_notices: Vec<String>,
 
     /// A job avoids a node on which it has failed so many times (of its last ten attempts); 0: never.
     #[arg(long, value_name = "N", env = "TRAINYARD_AVOID_NODE_AFTER", default_value_t = Settings::default().node_failures, value_parser = clap::value_parser!(u32).range(0..=10))]
@@ -229,11 +239,17 @@ fn config(options: Options) -> Config {
             deletion_patience: SignedDuration::from_secs_f64(options.deletion_patience_seconds),
             ..Settings::default()
         },
+        node_notices: options
+            .node_notices
+            .into_iter()
+            .filter(|sign| !sign.is_empty() && sign != "none")
+            .collect(),
         at_rest: heap::give_back,
         namespace: options.namespace,
         own_namespace: options.operator_namespace,
         workers: options.workers,
         max_in_flight: options.max_in_flight,
+        log_patience: Duration::from_secs_f64(options.log_patience_seconds),
         http: if options.no_metrics { Vec::new() } else { options.metrics_address },
         instance: std::env::var("POD_NAME")
             .or_else(|_| std::env::var("HOSTNAME"))

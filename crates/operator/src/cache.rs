@@ -106,6 +106,7 @@ impl Named for PodView {
             (&mut self.owner, &other.owner),
             (&mut self.inputs, &other.inputs),
             (&mut self.shape, &other.shape),
+            (&mut self.announced, &other.announced),
         ];
         for (mine, theirs) in fields {
             if mine == theirs {

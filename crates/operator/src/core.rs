@@ -8,13 +8,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use trainyard_api::{TrainingJob, names};
-use trainyard_plan::Snapshot;
+use trainyard_api::names;
+use trainyard_plan::{PodView, Snapshot};
 
+use crate::acquaintance;
 use crate::cache::{Cache, Job, JobKey};
 use crate::guard::Unreadable;
-use crate::memory::{LostPod, Memory};
+use crate::memory::Memory;
 use crate::moment::Moment;
+use crate::notices::Notices;
 use crate::port::JobRef;
 use crate::room::Room;
 
@@ -23,6 +25,7 @@ use crate::room::Room;
 pub struct Core {
     pub(crate) cache: Cache,
     pub(crate) room: Room,
+    pub(crate) notices: Notices,
     memories: HashMap<JobKey, Memory>,
 }
 
@@ -66,9 +69,6 @@ impl Core {
         let cache = &self.cache;
         let memory = self.memories.entry(key.clone()).or_default();
         memory.is_about(job.metadata.uid.as_deref().unwrap_or_default());
-        if !std::mem::replace(&mut memory.acquainted, true) {
-            memory.lost.extend(never_seen(&job, cache, key));
-        }
         if !memory.lost.is_empty() {
             // More pods vanished while the first were asked for.
             return Sight::Behind(now.instant);
@@ -76,44 +76,35 @@ impl Core {
         if let Some(patience) = memory.behind(cache, key, now.instant) {
             return Sight::Behind(now.instant + patience);
         }
+        // Only now: a status from before our own last one would be new, and then our own again.
+        memory.lost.extend(acquaintance::make(&mut memory.acquainted, &job, cache, key));
+        if !memory.lost.is_empty() {
+            return Sight::Behind(now.instant);
+        }
         memory.forget_vanished(job.status.as_ref());
         memory.forget_stacks(job.status.as_ref());
+        let mut pods: Vec<PodView> = cache.pods.of(key).cloned().collect();
+        if let Some(holdup) = &memory.holdup {
+            holdup.explain(&mut pods);
+        }
         Sight::Clear(Box::new(Snapshot {
             job,
-            pods: cache.pods.of(key).cloned().collect(),
+            pods,
             services: cache.services.of(key).cloned().collect(),
             config_maps: cache.config_maps.of(key).cloned().collect(),
             claims: cache.claims.of(key).cloned().collect(),
             vanished: memory.vanished.clone(),
             obstacles: memory.obstacles.clone(),
             progress: memory.progress_at(now),
+            listening: memory.listening_at(now),
             agent: memory.report.as_deref().cloned(),
             tails: memory.tails.clone(),
             stacks: memory.stacks.as_deref().cloned(),
             nodes: memory.nodes.iter().map(|node| node.view.clone()).collect(),
+            notices: self.notices.all(),
             last_status_write: memory.last_status_write,
         }))
     }
-}
-
-/// Pods that should be there and were never seen by this process: they may have lost their labels while nobody looked. Of an
-/// attempt whose pods are still being made, nothing is concluded from their absence.
-fn never_seen(job: &TrainingJob, cache: &Cache, key: &JobKey) -> Vec<LostPod> {
-    let Some(status) = job.status.as_ref().filter(|status| !status.is_terminal()) else { return Vec::new() };
-    let last = status.attempts.last();
-    let Some(last) = last.filter(|last| !last.is_open() || last.created_time.is_some()) else {
-        return Vec::new();
-    };
-    let names = status.worker_statuses.iter().map(|worker| &worker.pod_name);
-    names
-        .filter(|name| cache.pods.named(key, name).is_none())
-        .map(|name| LostPod {
-            job: job.metadata.uid.clone().unwrap_or_default(),
-            name: name.clone(),
-            uid: None,
-            attempt: Some(last.number),
-        })
-        .collect()
 }
 
 /// What to do about a job that cannot be read.

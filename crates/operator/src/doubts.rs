@@ -200,12 +200,11 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             Err(Refusal::NotFound) => return Ok(None),
             Err(refusal) => return Err(refusal),
         };
-        let is_it = pod.uid.is_none() || metadata.uid == pod.uid;
-        if !is_it || controller(&metadata).as_deref() != Some(&pod.job) {
+        if controller(&metadata).as_deref() != Some(&pod.job) {
             return Ok(None);
         }
         if is_labelled(&metadata, &key.name) {
-            // Only the watch is late.
+            // Only the watch is late: it is still there, or another operator has made the next one of its name.
             let (kind, name, version) = (TargetKind::Pod, pod.name.clone(), version(&metadata));
             return Ok(Some(Echo::Reached { kind, name, version }));
         }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use kube::runtime::watcher::Event;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore};
@@ -23,6 +24,7 @@ use crate::queue::Queue;
 use crate::readiness::Readiness;
 use crate::sighting::Sighting;
 use crate::turns::Turn;
+use crate::views::SlimNode;
 use crate::{http, watch};
 
 /// How long work that is under way may take to end after the operator was told to stop.
@@ -181,7 +183,7 @@ impl Shared {
         let reports = turn == Turn::Report || !self.queue.is_pressed();
         let look = eyes.look_at(key, reports, |snapshot| self.last_words(key, snapshot)).await;
         if let (Some(news), Some(decided)) = (news, look.decided) {
-            self.metrics.reacted(decided.duration_since(news).as_secs_f64());
+            self.metrics.reacted(decided.duration_since(news).as_secs_f64(), look.ends_attempt);
         }
         self.queue.follow(key, &look);
         if !look.events.is_empty() {
@@ -193,6 +195,7 @@ impl Shared {
     /// How long the plan waits for the last words of a pod. Whoever reads them brings the job back earlier.
     fn last_words(self: &Arc<Self>, key: &JobKey, snapshot: &Snapshot) -> Option<Duration> {
         self.follow_agent(key, snapshot);
+        self.ask_why(key, snapshot);
         let followed = self.with_memory(key, |memory| {
             let program = memory.following.as_mut().and_then(|following| following.last_words(snapshot));
             program.or_else(|| memory.agent.as_mut()?.last_report(snapshot))
@@ -218,6 +221,14 @@ impl Shared {
     /// Takes in what a watch says, and queues the jobs that it is about.
     pub(crate) fn see(&self, sighting: Sighting) {
         let about = self.lock().see(sighting);
+        for key in about {
+            self.queue.add(key);
+        }
+    }
+
+    /// The same of what a watch says about nodes.
+    pub(crate) fn see_node(&self, event: Event<SlimNode>, signs: &[String]) {
+        let about = self.lock().see_node(event, signs);
         for key in about {
             self.queue.add(key);
         }

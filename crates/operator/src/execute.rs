@@ -377,8 +377,9 @@ impl<P: Port> Run<'_, P> {
                 name: target.name.clone(),
                 version: written.version,
             }),
-            // Gone, or another object of that name: the next plan sees.
-            Err(Refusal::NotFound | Refusal::Conflict) => Done::Yes,
+            Err(Refusal::NotFound) => Done::Yes,
+            // Another object of that name by now, or only a busy server, and then no event would bring the job back: the next look tells.
+            Err(refusal @ Refusal::Conflict) => Done::Stopped(refusal, target.name.clone()),
             // Putting something back must not end a training.
             Err(Refusal::Invalid(why)) => Done::Stopped(Refusal::Forbidden(why), target.name.clone()),
             Err(refusal) => Done::Stopped(refusal, format!("{} {}", target.kind.as_str(), target.name)),

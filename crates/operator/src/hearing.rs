@@ -9,11 +9,15 @@ use trainyard_progress::Progress;
 
 use crate::cache::JobKey;
 use crate::core::Core;
+use crate::memory::Ear;
 
 impl Core {
-    /// How far the program of a job says it is; nothing, as long as a new one has not said anything.
-    pub fn hear_progress(&mut self, key: &JobKey, progress: Option<Progress>, at: Instant) {
+    /// How far the program in this pod of a job says it is; nothing, as long as a new one has not said anything.
+    pub fn hear_progress(&mut self, key: &JobKey, pod: &str, progress: Option<Progress>, at: Instant) {
         let memory = self.remember(key);
+        if memory.ear.as_ref().is_none_or(|ear| ear.pod != pod) {
+            memory.ear = Some(Box::new(Ear { pod: pod.to_owned(), began: at, since: Some(at), again: true }));
+        }
         memory.heard = progress.is_some().then_some(at);
         memory.progress = progress.map(Box::new);
     }

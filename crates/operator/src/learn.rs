@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{State, TrainingJobStatus};
 use trainyard_plan::{Obstacle, ObstacleKind, Plan, Snapshot, Stacks};
 
+use crate::acquaintance::Acquaintance;
 use crate::cache::JobKey;
 use crate::execute::Outcome;
 use crate::look::{Eyes, Look};
@@ -40,6 +41,7 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
         let memory = core.remember(key);
         if outcome.status_written {
             memory.last_status_write = Some(planned.wall);
+            memory.acquainted = Some(Acquaintance::with(Some(&plan.status)));
             let nothing = TrainingJobStatus::default();
             let before = snapshot.job.status.as_ref().unwrap_or(&nothing);
             self.metrics.status_written(key, before, &plan.status);

@@ -4,6 +4,8 @@
 //! made from a cache that has caught up with our own writes, that each is carried out once, and
 //! that people can see what happens (logs, events, metrics).
 
+mod acquaintance;
+mod bookmark;
 mod cache;
 mod config;
 mod connect;
@@ -14,6 +16,7 @@ mod events;
 mod execute;
 mod guard;
 mod hearing;
+mod holdups;
 mod http;
 mod learn;
 mod look;
@@ -21,6 +24,7 @@ mod memory;
 mod metrics;
 mod moment;
 mod nodes;
+mod notices;
 mod port;
 mod progress;
 mod queue;
@@ -48,4 +52,5 @@ pub use moment::Moment;
 pub use port::{JobRef, KubePort, NewEvent, Port, Refusal, Written};
 pub use saying::StatusChange;
 pub use sighting::{Sighting, Watched};
+pub use tails::unread;
 pub use turns::{Turn, Turns};

@@ -4,7 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use trainyard_plan::{Plan, Settings, Snapshot};
+use trainyard_api::{Attempt, TrainingJobStatus};
+use trainyard_plan::{Plan, Settings, Snapshot, StatusWrite};
 
 use crate::cache::JobKey;
 use crate::core::{Core, Sight};
@@ -12,6 +13,7 @@ use crate::execute::execute;
 use crate::metrics::Metrics;
 use crate::moment::Moment;
 use crate::port::{NewEvent, Port};
+use crate::views::version;
 
 /// When to try again to write about a job that cannot be read.
 pub(crate) const UNREADABLE_AGAIN: Duration = Duration::from_secs(5);
@@ -53,6 +55,8 @@ pub struct Look {
     pub report_due: bool,
     /// When it was clear what to do.
     pub decided: Option<Instant>,
+    /// That was to end the attempt.
+    pub ends_attempt: bool,
     /// What is now to be recorded.
     pub events: Vec<NewEvent>,
 }
@@ -109,16 +113,24 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
     /// snapshot → plan → execute → what comes of it.
     async fn advance(&self, key: &JobKey, reports: bool, snapshot: &Snapshot) -> Look {
         let now = (self.clock)();
-        let plan = (self.planner)(snapshot, self.settings, now.wall);
+        let mut plan = (self.planner)(snapshot, self.settings, now.wall);
         let mut look = Look { wake_at: plan.wake_at.map(|at| now.until(at)), ..Look::default() };
         if plan.is_idle() {
             return look;
         }
         look.found = Found::SomethingToDo;
         look.decided = Some((self.clock)().instant);
+        let is_under_way = |status: &TrainingJobStatus| status.attempts.last().is_some_and(Attempt::is_open);
+        look.ends_attempt =
+            snapshot.job.status.as_ref().is_some_and(is_under_way) && !is_under_way(&plan.status);
         let is_new = self.first_sight(key) && snapshot.job.status.is_none();
         if is_new {
             tracing::info!(namespace = %key.namespace, trainingjob = %key.name, "Creating TrainingJob: {key}");
+        }
+        if self.is_before_own(key, snapshot) {
+            // The job may have ended since. What follows from an old status waits until that has been written, which is refused
+            // unless it is still the newest: then the API server was set back.
+            plan.write = StatusWrite::BeforeSteps;
         }
         if let Some(at) = self.make_way(key, &snapshot.job, &plan.gone).await {
             look.wake(at);
@@ -131,6 +143,12 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
         }
         self.learn(key, snapshot, &plan, outcome, now, &mut look);
         look
+    }
+
+    /// Whether the job is seen as it was before this process wrote it last.
+    fn is_before_own(&self, key: &JobKey, snapshot: &Snapshot) -> bool {
+        let version = version(&snapshot.job.metadata);
+        self.core().memory(key).is_some_and(|memory| memory.is_before_own(version))
     }
 
     /// Whether this process has not begun with this job yet.

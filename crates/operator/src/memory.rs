@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{Attempt, TrainingJobStatus};
-use trainyard_plan::{AgentView, Obstacle, Stacks, Tail, TargetKind, Vanished};
+use trainyard_plan::{AgentView, Listening, Obstacle, Stacks, Tail, TargetKind, Vanished};
 use trainyard_progress::Progress;
 
+use crate::acquaintance::Acquaintance;
 use crate::cache::{Cache, JobKey};
+use crate::holdups::Holdup;
 use crate::moment::Moment;
 use crate::nodes::KnownNode;
 use crate::progress::Following;
@@ -42,15 +44,36 @@ pub(crate) struct LostPod {
     pub(crate) attempt: Option<i32>,
 }
 
+/// The log of a program, and whether it can be heard.
+#[derive(Debug)]
+pub(crate) struct Ear {
+    /// The uid of the pod.
+    pub(crate) pod: String,
+    pub(crate) began: Instant,
+    /// None while the connection is down.
+    pub(crate) since: Option<Instant>,
+    /// It was up before.
+    pub(crate) again: bool,
+}
+
+impl Ear {
+    /// Nothing has been heard of this pod yet.
+    pub(crate) fn new(pod: &str) -> Self {
+        Self { pod: pod.to_owned(), began: Instant::now(), since: None, again: false }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// The job that all of this is about: another of the same name starts afresh.
     job: String,
     /// This process has begun with the job: it is announced and counted once.
     pub(crate) begun: bool,
-    /// This process knows which pods of the job there are, whatever their labels were when it started.
-    pub(crate) acquainted: bool,
+    /// This process knows the pods that this tells of, whatever their labels were when it started, and whoever made them.
+    pub(crate) acquainted: Option<Acquaintance>,
     echoes: Vec<Echo>,
+    /// The version of the job that this process wrote last.
+    wrote: Option<u64>,
     waiting_since: Option<Instant>,
     pub(crate) obstacles: Vec<Obstacle>,
     pub(crate) last_status_write: Option<Timestamp>,
@@ -59,12 +82,16 @@ pub(crate) struct Memory {
     pub(crate) progress: Option<Box<Progress>>,
     /// When that was, by the clock that nobody sets.
     pub(crate) heard: Option<Instant>,
+    /// Whether it is listened to.
+    pub(crate) ear: Option<Box<Ear>>,
     /// The agent's log that is followed, and what it said last.
     pub(crate) agent: Option<Box<Following>>,
     pub(crate) report: Option<Box<AgentView>>,
     /// The ends of the logs of pods that failed, and since when they are being read.
     pub(crate) tails: Vec<Tail>,
     pub(crate) reading: Option<Instant>,
+    /// A pod that does not start, and why.
+    pub(crate) holdup: Option<Box<Holdup>>,
     /// Where the pods of an attempt that stalled hung.
     pub(crate) stacks: Option<Box<Stacks>>,
     /// Nodes of pods that do not go.
@@ -114,6 +141,16 @@ impl Memory {
         Some(progress)
     }
 
+    /// Whose log is listened to, in the time of the wall clock as it is now.
+    pub(crate) fn listening_at(&self, now: Moment) -> Option<Listening> {
+        let ear = self.ear.as_deref()?;
+        let wall = |at: Instant| {
+            let ago = SignedDuration::try_from(now.instant.duration_since(at)).ok()?;
+            now.wall.checked_sub(ago).ok()
+        };
+        Some(Listening { pod: ear.pod.clone(), began: wall(ear.began)?, since: wall(ear.since?)? })
+    }
+
     /// Once all pods of an attempt have been seen, the status knows which are missing.
     pub(crate) fn forget_vanished(&mut self, status: Option<&TrainingJobStatus>) {
         let Some(last) = status.and_then(|status| status.attempts.last()) else { return };
@@ -133,7 +170,17 @@ impl Memory {
         }
     }
 
+    /// Whether this version of the job is from before our own last write: the watch is slow, or has lost an event.
+    pub(crate) fn is_before_own(&self, version: u64) -> bool {
+        self.wrote.is_some_and(|wrote| version < wrote)
+    }
+
     pub(crate) fn expect(&mut self, echoes: Vec<Echo>, now: Instant) {
+        let mut written = echoes.iter().rev().filter_map(|echo| match echo {
+            Echo::Job(version) => Some(*version),
+            Echo::Reached { .. } | Echo::Leaving { .. } => None,
+        });
+        self.wrote = written.next().or(self.wrote);
         self.echoes.extend(echoes);
         // The watch may have been quicker than the rest of the plan: what we deleted ourselves is not lost.
         let mut lost = std::mem::take(&mut self.lost);

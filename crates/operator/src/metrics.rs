@@ -42,6 +42,11 @@ struct ResultLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct DecisionLabels {
+    decision: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ErrorLabels {
     namespace: String,
     error_type: &'static str,
@@ -93,7 +98,7 @@ pub struct Metrics {
     durations: Histograms<ResultLabels>,
     recovery: Histograms<Namespace>,
     reconcile: Histograms<Namespace>,
-    reaction: Histogram,
+    reaction: Histograms<DecisionLabels>,
     errors: Family<ErrorLabels, Counter>,
     lecture_created: Counter,
     lecture_durations: Histogram,
@@ -127,6 +132,7 @@ impl Metrics {
         let durations = || Histogram::new(DURATION_BUCKETS);
         let reconcile = || Histogram::new(RECONCILE_BUCKETS);
         let recovery = || Histogram::new(RECOVERY_BUCKETS);
+        let reaction = || Histogram::new(REACTION_BUCKETS);
         let metrics = Self {
             registry: Arc::default(),
             created: Family::default(),
@@ -137,7 +143,7 @@ impl Metrics {
             durations: Family::new_with_constructor(durations),
             recovery: Family::new_with_constructor(recovery),
             reconcile: Family::new_with_constructor(reconcile),
-            reaction: Histogram::new(REACTION_BUCKETS),
+            reaction: Family::new_with_constructor(reaction),
             errors: Family::default(),
             lecture_created: Counter::default(),
             lecture_durations: Histogram::new(DURATION_BUCKETS),
@@ -187,7 +193,7 @@ impl Metrics {
         );
         registry.register(
             "trainingjob_operator_reaction_seconds",
-            "Time from news about a job until it is clear what to do about it",
+            "Time from news about a job until it is clear what to do about it: to end the attempt, or something else",
             self.reaction.clone(),
         );
         registry.register("trainingjob_operator_errors", "What went wrong, by type", self.errors.clone());
@@ -256,8 +262,9 @@ impl Metrics {
         self.reconcile.get_or_create(&namespace(key)).observe(seconds);
     }
 
-    pub(crate) fn reacted(&self, seconds: f64) {
-        self.reaction.observe(seconds);
+    pub(crate) fn reacted(&self, seconds: f64, ends_attempt: bool) {
+        let decision = if ends_attempt { "end of attempt" } else { "other" };
+        self.reaction.get_or_create(&DecisionLabels { decision }).observe(seconds);
     }
 
     pub(crate) fn recovered(&self, key: &JobKey, seconds: f64) {

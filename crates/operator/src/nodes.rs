@@ -56,11 +56,8 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
         let memory = core.memory(key)?;
         for (name, answer) in unknown.into_iter().zip(answers) {
             match answer {
-                Ok(Some(state)) => {
+                Ok(state) => {
                     memory.nodes.push(KnownNode { view: NodeView { name, state }, since: now.instant });
-                }
-                Ok(None) => {
-                    tracing::warn!(job = %key, node = %name, "a pod does not go, and the role does not allow to look at its node");
                 }
                 Err(refusal) => tracing::warn!(job = %key, node = %name, "how is it? {refusal}"),
             }

@@ -147,8 +147,8 @@ pub trait Port: Send + Sync {
     ) -> impl Future<Output = Result<Option<Vec<ObjectMeta>>, Refusal>> + Send;
     /// What a pod that hangs says about where, if it can be asked. Its program may end because of it.
     fn stacks(&self, job: &JobRef, pod: &Target) -> impl Future<Output = Option<String>> + Send;
-    /// How a node is that does not remove its pods. None: nobody may tell us.
-    fn node(&self, name: &str) -> impl Future<Output = Result<Option<NodeState>, Refusal>> + Send;
+    /// How a node is that does not remove its pods.
+    fn node(&self, name: &str) -> impl Future<Output = Result<NodeState, Refusal>> + Send;
 }
 
 /// The port to a real API server (or to anything else that speaks its language).
@@ -193,7 +193,7 @@ impl KubePort {
         let answer = tokio::time::timeout(TIMEOUT, self.client.request_text(request)).await;
         let answer = match answer {
             Err(_) => Err(Refusal::Passing(format!("no answer to {verb} within {} s", TIMEOUT.as_secs()))),
-            Ok(Err(error)) => Err(refusal(error)),
+            Ok(Err(error)) => Err(error.into()),
             Ok(Ok(text)) => Ok(text),
         };
         self.requests.count(verb, answer.as_ref().err());
@@ -237,17 +237,19 @@ impl KubePort {
     }
 }
 
-fn refusal(error: kube::Error) -> Refusal {
-    let kube::Error::Api(status) = error else { return Refusal::Passing(error.to_string()) };
-    let message = status.message.clone();
-    match (status.code, status.reason.as_str()) {
-        (404, _) => Refusal::NotFound,
-        (409, "AlreadyExists") => Refusal::AlreadyExists,
-        (409, _) => Refusal::Conflict,
-        (403, _) if message.contains("exceeded quota") => Refusal::Quota(message),
-        (403 | 400, _) => Refusal::Forbidden(message),
-        (422, _) => Refusal::Invalid(message),
-        _ => Refusal::Passing(message),
+impl From<kube::Error> for Refusal {
+    fn from(error: kube::Error) -> Self {
+        let kube::Error::Api(status) = error else { return Refusal::Passing(error.to_string()) };
+        let message = status.message.clone();
+        match (status.code, status.reason.as_str()) {
+            (404, _) => Refusal::NotFound,
+            (409, "AlreadyExists") => Refusal::AlreadyExists,
+            (409, _) => Refusal::Conflict,
+            (403, _) if message.contains("exceeded quota") => Refusal::Quota(message),
+            (403 | 400, _) => Refusal::Forbidden(message),
+            (422, _) => Refusal::Invalid(message),
+            _ => Refusal::Passing(message),
+        }
     }
 }
 
@@ -419,12 +421,12 @@ impl Port for KubePort {
         Ok(is_all.then(|| list.items.into_iter().map(|pod| pod.metadata).collect()))
     }
 
-    async fn node(&self, name: &str) -> Result<Option<NodeState>, Refusal> {
+    async fn node(&self, name: &str) -> Result<NodeState, Refusal> {
         let request = Request::new(Node::url_path(&(), None)).get(name, &GetParams::default());
         let text = match self.send("get", request).await {
             Ok(text) => text,
-            Err(Refusal::NotFound) => return Ok(Some(NodeState::Gone)),
-            Err(Refusal::Forbidden(_)) => return Ok(None),
+            Err(Refusal::NotFound) => return Ok(NodeState::Gone),
+            Err(Refusal::Forbidden(_)) => return Ok(NodeState::Hidden),
             Err(refusal) => return Err(refusal),
         };
         let node: Node = serde_json::from_str(&text)
@@ -432,6 +434,42 @@ impl Port for KubePort {
         // A kubelet that says that it is not ready still answers; one of which nothing is known does not.
         let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
         let silent = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "Unknown");
-        Ok(Some(if silent { NodeState::Unreachable } else { NodeState::Ready }))
+        Ok(if silent { NodeState::Unreachable } else { NodeState::Ready })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn what_an_api_server_answers_and_what_that_means() {
+        let quota = "pods \"a\" is forbidden: exceeded quota: team";
+        let said = |message: &str| message.to_owned();
+        let table = [
+            (404, "NotFound", "", Refusal::NotFound),
+            (409, "AlreadyExists", "", Refusal::AlreadyExists),
+            (409, "Conflict", "", Refusal::Conflict),
+            // A namespace that is going, or a quota that somebody else was changing.
+            (409, "", "", Refusal::Conflict),
+            (403, "Forbidden", quota, Refusal::Quota(said(quota))),
+            (403, "Forbidden", "may not", Refusal::Forbidden(said("may not"))),
+            (400, "BadRequest", "what?", Refusal::Forbidden(said("what?"))),
+            (422, "Invalid", "no", Refusal::Invalid(said("no"))),
+            (401, "Unauthorized", "who?", Refusal::Passing(said("who?"))),
+            (429, "TooManyRequests", "later", Refusal::Passing(said("later"))),
+            (410, "Expired", "old", Refusal::Passing(said("old"))),
+            (500, "InternalError", "oh", Refusal::Passing(said("oh"))),
+            (503, "ServiceUnavailable", "gone", Refusal::Passing(said("gone"))),
+            (504, "Timeout", "slow", Refusal::Passing(said("slow"))),
+        ];
+        for (code, reason, message, meant) in table {
+            let answer = Status::failure(message, reason).with_code(code).boxed();
+            assert_eq!(Refusal::from(kube::Error::Api(answer)), meant, "{code} {reason}");
+        }
+        let broken = kube::Error::LinesCodecMaxLineLengthExceeded;
+        assert!(matches!(Refusal::from(broken), Refusal::Passing(_)), "no answer at all");
     }
 }

@@ -18,8 +18,10 @@ use trainyard_api::{AgentReport, names};
 use trainyard_plan::{AgentView, PodPhase, PodView, Snapshot, World};
 use trainyard_progress::{Lines, read};
 
+use crate::bookmark::Bookmark;
 use crate::cache::{Job, JobKey};
 use crate::driver::Shared;
+use crate::memory::Ear;
 
 /// How many logs of programs are followed at the same time; each is a connection. Jobs beyond that have no progress until others end.
 const STREAMS_MAX: usize = 512;
@@ -27,7 +29,7 @@ const STREAMS_MAX: usize = 512;
 const TAIL_LINES: i64 = 200;
 /// A log that cannot be had is asked for again after so long, and then ever more rarely.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
-const LAST_DELAY: Duration = Duration::from_mins(5);
+const LAST_DELAY: Duration = Duration::from_mins(1);
 /// How long the end of a job waits for the last lines of its log.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -112,6 +114,7 @@ impl Shared {
                 return false;
             }
             memory.progress = None;
+            memory.ear = Some(Box::new(Ear::new(&pod.uid)));
             memory.following = Some(Box::new(Following::start(self, key, pod, Voice::Program)));
             true
         });
@@ -174,24 +177,29 @@ async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String, voi
     let mut delay = FIRST_DELAY;
     let mut lines = Lines::default();
     let mut told: Option<Instant> = None;
-    let mut last_read: Option<Instant> = None;
+    let mut bookmark = Bookmark::default();
     loop {
+        let since_time = bookmark.reopen();
         let parameters = LogParams {
             follow: true,
+            timestamps: true,
             container: Some(voice.container().to_owned()),
-            tail_lines: last_read.is_none().then_some(TAIL_LINES),
-            since_seconds: last_read.map(|at| i64::try_from(at.elapsed().as_secs()).unwrap_or(0) + 1),
+            tail_lines: since_time.is_none().then_some(TAIL_LINES),
+            since_time,
             ..LogParams::default()
         };
         match pods.log_stream(&name, &parameters).await {
             Ok(stream) => {
+                shared.listens(&key, &uid, voice, Some(Instant::now()));
                 let mut stream = std::pin::pin!(stream);
                 let mut piece = vec![0; 16 << 10];
                 while let Ok(length @ 1..) = stream.read(&mut piece).await {
-                    (delay, last_read) = (FIRST_DELAY, Some(Instant::now()));
+                    delay = FIRST_DELAY;
                     let mut news = News::None;
                     lines.push(&piece[..length], |line| {
-                        news = news.max(shared.take_line(&key, &uid, voice, line));
+                        if let Some(line) = bookmark.take(line) {
+                            news = news.max(shared.take_line(&key, &uid, voice, line));
+                        }
                     });
                     let now = Instant::now();
                     match news {
@@ -204,7 +212,12 @@ async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String, voi
                         News::Urgent => shared.queue.add(key.clone()),
                     }
                 }
-                lines.finish(|line| _ = shared.take_line(&key, &uid, voice, line));
+                lines.finish(|line| {
+                    if let Some(line) = bookmark.take(line) {
+                        shared.take_line(&key, &uid, voice, line);
+                    }
+                });
+                shared.listens(&key, &uid, voice, None);
             }
             Err(kube::Error::Api(status)) if status.code == 403 => {
                 tracing::warn!(job = %key, "no progress: {} (the operator needs get on pods/log)", status.message);
@@ -224,6 +237,27 @@ async fn follow(shared: Arc<Shared>, key: JobKey, name: String, uid: String, voi
 }
 
 impl Shared {
+    /// The log of this pod is heard since then, or not any more.
+    fn listens(&self, key: &JobKey, uid: &str, voice: Voice, since: Option<Instant>) {
+        if !matches!(voice, Voice::Program) {
+            return;
+        }
+        self.with_memory(key, |memory| {
+            if let Some(ear) = memory.ear.as_mut().filter(|ear| ear.pod == uid) {
+                ear.since = since.map(|now| if ear.again { now } else { ear.began });
+                ear.again = true;
+            }
+        });
+        let stalls = self.with_cache(|cache| match cache.job(key) {
+            Some(Job::Read(job)) => job.spec.stall_timeout_seconds.is_some(),
+            Some(Job::Unreadable(_)) | None => false,
+        });
+        if stalls && since.is_some() {
+            // Silence counts from now on.
+            self.queue.add(key.clone());
+        }
+    }
+
     /// Reads one line. Says whether it told anything.
     fn take_line(&self, key: &JobKey, uid: &str, voice: Voice, line: &str) -> News {
         let is_current = |following: &Option<Box<Following>>| {
@@ -243,9 +277,12 @@ impl Shared {
             }
             Voice::Agent => {
                 let Some(report) = AgentReport::of_line(line) else { return News::None };
-                let holds = self.with_cache(|cache| match cache.job(key) {
-                    Some(Job::Read(job)) => job.spec.holds_evictions(),
-                    Some(Job::Unreadable(_)) | None => false,
+                let (holds, attempt) = self.with_cache(|cache| {
+                    let holds = match cache.job(key) {
+                        Some(Job::Read(job)) => job.spec.holds_evictions(),
+                        Some(Job::Unreadable(_)) | None => false,
+                    };
+                    (holds, cache.pods.of(key).find(|pod| pod.uid == uid).and_then(|pod| pod.attempt))
                 });
                 self.with_memory(key, |memory| {
                     if !is_current(&memory.agent) {
@@ -253,7 +290,7 @@ impl Shared {
                     }
                     let was_writing = memory.report.as_ref().is_some_and(|view| view.report.writing);
                     let is_urgent = holds && report.writing != was_writing;
-                    memory.report = Some(Box::new(AgentView { pod: uid.to_owned(), report }));
+                    memory.report = Some(Box::new(AgentView { pod: uid.to_owned(), attempt, report }));
                     if is_urgent { News::Urgent } else { News::Some }
                 })
             }

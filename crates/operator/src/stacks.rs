@@ -47,6 +47,6 @@ async fn answer(pods: &Api<Pod>, pod: &str) -> Result<String, kube::Error> {
     }
     let mut text = String::from_utf8_lossy(&text).into_owned();
     text.push('\n');
-    text.push_str(&end_of_log(pods, pod, LINES, BYTES).await?);
+    text.push_str(&end_of_log(pods, pod, names::CONTAINER, LINES, BYTES).await?);
     Ok(text)
 }

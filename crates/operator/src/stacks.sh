@@ -8,6 +8,8 @@ is_ours() {
 is_launcher() {
   tr '\0' ' ' <"/proc/$1/cmdline" | grep -Eq 'torchrun|torch\.distributed\.(run|launch)|accelerate|deepspeed|horovodrun'
 }
+# Whom to ask is decided before anybody is asked: who ends by that leaves its helpers without a parent to tell them by.
+chosen=
 for dir in /proc/[0-9]*; do
   pid=${dir#/proc/}
   { [ "$pid" != "$$" ] && is_ours "$pid"; } || continue
@@ -22,6 +24,11 @@ for dir in /proc/[0-9]*; do
   if is_launcher "$pid"; then continue; fi
   # The helpers of a program (those that load its data, say) wait for it: it is the one to ask.
   if is_ours "$parent" && ! is_launcher "$parent"; then continue; fi
+  chosen="$chosen $pid:$caught"
+done
+for one in $chosen; do
+  pid=${one%:*}
+  caught=${one#*:}
   # A debugger tells without a trace, where it may.
   if command -v py-spy >/dev/null 2>&1 && py-spy dump --pid "$pid" 2>/dev/null; then continue; fi
   # Otherwise a signal that the program is known to catch: faulthandler.register(SIGUSR1), or PYTHONFAULTHANDLER's SIGABRT.

@@ -19,15 +19,14 @@ use crate::driver::Shared;
 const PODS_MAX: usize = 8;
 /// No more are read to find the root, however many pods failed.
 const PODS_READ: usize = 64;
-const LINES: i64 = 60;
-const BYTES: usize = 32 << 10;
-/// So long a decision waits for a log. A node that is down does not answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Behind what it was, a collective can have much to say.
+const LINES: i64 = 200;
+const BYTES: usize = 64 << 10;
 
 impl Shared {
     /// Reads the logs of pods that failed. Says how long to wait for them.
     pub(crate) fn read_tails(self: &Arc<Self>, key: &JobKey, snapshot: &Snapshot) -> Option<Duration> {
-        let pods = mute(snapshot);
+        let (pods, patience) = (unread(snapshot), self.config.log_patience);
         self.with_memory(key, |memory| {
             memory.tails.retain(|tail| snapshot.pods.iter().any(|pod| pod.uid == tail.pod));
             if pods.is_empty() {
@@ -35,29 +34,33 @@ impl Shared {
                 return None;
             }
             if let Some(since) = memory.reading {
-                let left = PATIENCE.checked_sub(since.elapsed());
+                let left = patience.checked_sub(since.elapsed());
                 if left.is_none() {
                     // Nothing is known of them, and nothing will be.
-                    let nothing = |pod: &&PodView| Tail { pod: pod.uid.clone(), text: String::new() };
+                    let nothing = |pod: &&PodView| Tail { pod: pod.uid.clone(), text: None };
                     memory.tails.extend(pods.iter().map(nothing));
                     memory.reading = None;
                 }
                 return left;
             }
             memory.reading = Some(Instant::now());
-            let pods = pods.iter().map(|pod| (pod.name.clone(), pod.uid.clone())).collect();
+            let pods = pods.iter().map(|pod| Speaker::of(pod)).collect();
             tokio::spawn(read(self.clone(), key.clone(), pods));
-            Some(PATIENCE)
+            Some(patience)
         })
         .flatten()
     }
 }
 
 /// Pods of the current attempt that failed by themselves, the first of them, whose logs have not been read.
-fn mute(snapshot: &Snapshot) -> Vec<&PodView> {
+pub fn unread(snapshot: &Snapshot) -> Vec<&PodView> {
     let status = snapshot.job.status.as_ref();
-    let last = status.and_then(|status| status.attempts.last()).filter(|last| last.is_open());
-    let Some(number) = last.map(|last| last.number) else { return Vec::new() };
+    // The status of a job that has just begun may not be written yet: reports wait behind work.
+    let number = match status.and_then(|status| status.attempts.last()) {
+        Some(last) if last.is_open() => last.number,
+        Some(last) => last.number + 1,
+        None => 1,
+    };
     let failed = |pod: &&PodView| {
         let ended = pod.phase == PodPhase::Failed && pod.exit.as_ref().is_some_and(|exit| exit.code != 0);
         ended && pod.attempt == Some(number) && !pod.deleting && pod.disruption.is_none()
@@ -70,25 +73,42 @@ fn mute(snapshot: &Snapshot) -> Vec<&PodView> {
         let victims = pods.iter().take_while(|pod| snapshot.tail(pod).is_some_and(blames_a_peer)).count();
         pods.truncate((victims + PODS_MAX).min(PODS_READ));
     }
-    pods.retain(|pod| snapshot.tail(pod).is_none());
+    pods.retain(|pod| !snapshot.was_asked(pod));
     pods.truncate(PODS_MAX);
     pods
 }
 
-async fn read(shared: Arc<Shared>, key: JobKey, pods: Vec<(String, String)>) {
+/// The container of a pod that failed.
+struct Speaker {
+    pod: String,
+    uid: String,
+    container: String,
+}
+
+impl Speaker {
+    fn of(pod: &PodView) -> Self {
+        let init = pod.exit.as_ref().and_then(|exit| exit.init.clone());
+        let container = init.unwrap_or_else(|| names::CONTAINER.to_owned());
+        Self { pod: pod.name.clone(), uid: pod.uid.clone(), container }
+    }
+}
+
+async fn read(shared: Arc<Shared>, key: JobKey, pods: Vec<Speaker>) {
     let api: Api<Pod> = Api::namespaced(shared.follower.client.clone(), &key.namespace);
-    let read = |(name, pod): (String, String)| {
+    let patience = shared.config.log_patience;
+    let read = |Speaker { pod, uid, container }: Speaker| {
         let api = &api;
         async move {
-            let text = match tokio::time::timeout(PATIENCE, end_of_log(api, &name, LINES, BYTES)).await {
-                Ok(Ok(text)) => text,
+            let end = end_of_log(api, &pod, &container, LINES, BYTES);
+            let text = match tokio::time::timeout(patience, end).await {
+                Ok(Ok(text)) => Some(text),
                 Ok(Err(error)) => {
-                    tracing::debug!(pod = %name, "the end of its log cannot be read: {error}");
-                    String::new()
+                    tracing::debug!(%pod, "the end of its log cannot be read: {error}");
+                    None
                 }
-                Err(_) => String::new(),
+                Err(_) => None,
             };
-            Tail { pod, text }
+            Tail { pod: uid, text }
         }
     };
     let tails = join_all(pods.into_iter().map(read)).await;
@@ -103,19 +123,17 @@ async fn read(shared: Arc<Shared>, key: JobKey, pods: Vec<(String, String)>) {
     shared.queue.add(key);
 }
 
-/// The last lines of the training container's log, and of those the last bytes. (The API server's own limit counts from the beginning of
+/// The last lines of a container's log, and of those the last bytes. (The API server's own limit counts from the beginning of
 /// the lines, and would cut off the end of long ones.)
 pub(crate) async fn end_of_log(
     pods: &Api<Pod>,
     pod: &str,
+    container: &str,
     lines: i64,
     bytes: usize,
 ) -> Result<String, kube::Error> {
-    let parameters = LogParams {
-        container: Some(names::CONTAINER.to_owned()),
-        tail_lines: Some(lines),
-        ..LogParams::default()
-    };
+    let parameters =
+        LogParams { container: Some(container.to_owned()), tail_lines: Some(lines), ..LogParams::default() };
     let mut stream = std::pin::pin!(pods.log_stream(pod, &parameters).await?);
     let mut end: Vec<u8> = Vec::new();
     let mut piece = vec![0; 16 << 10];

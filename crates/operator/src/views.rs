@@ -8,17 +8,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::NamespaceResourceScope;
+use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use serde::{Deserialize, Deserializer};
 use trainyard_api::checkpoint::AGENT_CONTAINER;
 use trainyard_api::names;
 use trainyard_plan::{ClaimView, Disruption, Exit, ObjectView, PodPhase, PodView, Waiting, fingerprint};
 
 macro_rules! slim {
-    ($slim:ident of $full:ty { $($field:ident : $kind:ty),* $(,)? }) => {
+    ($slim:ident of $full:ty, $scope:ty { $($field:ident : $kind:ty),* $(,)? }) => {
         #[derive(Clone, Debug, Deserialize)]
         #[serde(rename_all = "camelCase")]
         pub(crate) struct $slim {
@@ -30,7 +30,7 @@ macro_rules! slim {
 
         impl Resource for $slim {
             type DynamicType = ();
-            type Scope = NamespaceResourceScope;
+            type Scope = $scope;
 
             fn kind((): &()) -> Cow<'_, str> {
                 <$full>::kind(&())
@@ -58,10 +58,46 @@ fn shared<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<ObjectMeta>,
     ObjectMeta::deserialize(deserializer).map(Arc::new)
 }
 
-slim!(SlimPod of Pod { spec: SlimPodSpec, status: SlimPodStatus });
-slim!(SlimService of Service { spec: SlimServiceSpec });
-slim!(SlimConfigMap of ConfigMap { data: BTreeMap<String, String> });
-slim!(SlimClaim of PersistentVolumeClaim { spec: SlimClaimSpec });
+slim!(SlimPod of Pod, NamespaceResourceScope { spec: SlimPodSpec, status: SlimPodStatus });
+slim!(SlimService of Service, NamespaceResourceScope { spec: SlimServiceSpec });
+slim!(SlimConfigMap of ConfigMap, NamespaceResourceScope { data: BTreeMap<String, String> });
+slim!(SlimClaim of PersistentVolumeClaim, NamespaceResourceScope { spec: SlimClaimSpec });
+slim!(SlimNode of Node, ClusterResourceScope { spec: SlimNodeSpec, status: SlimNodeStatus });
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct SlimNodeSpec {
+    taints: Vec<SlimTaint>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct SlimTaint {
+    key: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct SlimNodeStatus {
+    conditions: Vec<SlimNodeCondition>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct SlimNodeCondition {
+    r#type: String,
+    status: String,
+}
+
+impl SlimNode {
+    /// The first of these taints or conditions that it has.
+    pub(crate) fn announces(&self, signs: &[String]) -> Option<&str> {
+        let taints = self.spec.taints.iter().map(|taint| taint.key.as_str());
+        let conditions = self.status.conditions.iter().filter(|condition| condition.status == "True");
+        let conditions = conditions.map(|condition| condition.r#type.as_str());
+        taints.chain(conditions).find(|name| signs.iter().any(|sign| sign == name))
+    }
+}
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -163,7 +199,9 @@ impl Viewed for SlimPod {
             attempt: attempt(&self.metadata),
             inputs: note(names::INPUTS_ANNOTATION),
             shape: note(names::SHAPE_ANNOTATION),
+            announced: note(names::ANNOUNCED_ANNOTATION),
             owner: controller(&self.metadata).map(Into::into),
+            created: self.metadata.creation_timestamp.as_ref().map(|time| time.0),
             deleting: self.metadata.deletion_timestamp.is_some(),
             // Sidecars end as they like: what the training container did decides.
             phase: match (self.status.phase.as_deref(), &exit) {
@@ -198,6 +236,12 @@ impl Viewed for SlimPod {
     }
 }
 
+/// What a program's end looks like that the kubelet killed, as a shell tells it.
+const KILLED: i32 = 137;
+
+/// The kubelet's word for a container that it cannot find any more; others have others for the same.
+const CONTAINER_MISLAID: &str = "ContainerStatusUnknown";
+
 impl SlimPod {
     /// How the training container ended. Sidecars end as they like.
     fn exit(&self) -> Option<Exit> {
@@ -212,22 +256,62 @@ impl SlimPod {
                 && container.name != AGENT_CONTAINER
                 && container.state.terminated.as_ref().is_some_and(|terminated| terminated.exit_code != 0)
         });
-        let ended = training
-            .into_iter()
-            .chain(failed_init)
-            .find_map(|container| container.state.terminated.as_ref())?;
-        Some(Exit {
-            code: ended.exit_code,
-            reason: ended.reason.clone(),
-            message: ended.message.clone(),
-            at: ended.finished_at,
+        let mut ended = training.into_iter().chain(failed_init).filter_map(|container| {
+            let init = (container.name != names::CONTAINER).then(|| container.name.clone());
+            container.state.terminated.as_ref().map(|ended| (init, ended))
+        });
+        let own_doing = self.own_doing();
+        let Some((init, ended)) = ended.next() else {
+            // Its containers are forgotten, and what it did is not.
+            let (reason, message) = own_doing?;
+            let (reason, message) = (Some(reason.to_owned()), message.map(str::to_owned));
+            return Some(Exit { code: KILLED, reason, message, ..Exit::default() });
+        };
+        let (reason, message) = match own_doing {
+            Some((reason, message)) => (Some(reason.to_owned()), message.map(str::to_owned)),
+            None => (ended.reason.clone(), ended.message.clone()),
+        };
+        Some(Exit { code: ended.exit_code, init, reason, message, at: ended.finished_at })
+    }
+
+    /// Why the kubelet ended the pod, if that is the pod's own doing: a limit of its own that it went past. (Where its node is in need,
+    /// Kubernetes adds the condition `DisruptionTarget`.)
+    fn own_doing(&self) -> Option<(&str, Option<&str>)> {
+        let (reason, message) = (self.status.reason.as_deref()?, self.status.message.as_deref());
+        let is_own = match reason {
+            "DeadlineExceeded" => true,
+            "Evicted" => {
+                let by_node = message.is_none_or(|message| message.starts_with("The node "));
+                !by_node && self.disruption_target().is_none()
+            }
+            _ => false,
+        };
+        (is_own && self.status.phase.as_deref() == Some("Failed")).then_some((reason, message))
+    }
+
+    /// The node has lost the container, as one that was switched off and on again: nobody knows how its program ended.
+    fn was_mislaid(&self) -> bool {
+        let containers = self.status.container_statuses.iter();
+        let mut ended = containers.filter(|container| container.name == names::CONTAINER);
+        let ended = ended.find_map(|container| container.state.terminated.as_ref());
+        ended.is_some_and(|ended| match ended.reason.as_deref() {
+            Some("ContainerStatusUnknown") => true,
+            // What containerd says.
+            Some("Unknown") => ended.exit_code == 255,
+            _ => false,
         })
+    }
+
+    fn disruption_target(&self) -> Option<&SlimCondition> {
+        let mut conditions = self.status.conditions.iter();
+        conditions.find(|condition| condition.r#type == "DisruptionTarget" && condition.status == "True")
     }
 
     /// Whether it ended after somebody had decided that it should: the cluster, or whoever deleted it.
     fn was_told_to_go(&self, exit: &Exit, disrupted: bool) -> bool {
         // A kubelet that ends a pod says that the pod failed, whatever its program made of it.
-        let by_kubelet = self.status.phase.as_deref() == Some("Failed") && disrupted;
+        let by_kubelet =
+            self.status.phase.as_deref() == Some("Failed") && (disrupted || self.own_doing().is_some());
         let told = self.metadata.deletion_timestamp.as_ref().map(|leaves_by| {
             let grace = self.metadata.deletion_grace_period_seconds.unwrap_or_default();
             leaves_by.0.saturating_sub(SignedDuration::from_secs(grace)).unwrap_or(leaves_by.0)
@@ -255,9 +339,10 @@ impl SlimPod {
     }
 
     fn disruption(&self) -> Option<Disruption> {
-        let mut conditions = self.status.conditions.iter();
-        let target =
-            conditions.find(|condition| condition.r#type == "DisruptionTarget" && condition.status == "True");
+        let target = self.disruption_target();
+        if target.is_none() && self.own_doing().is_some() {
+            return None;
+        }
         let reason = self.status.reason.as_deref().filter(|reason| {
             matches!(
                 *reason,
@@ -270,6 +355,10 @@ impl SlimPod {
                     | "Terminated"
             )
         });
+        if target.is_none() && reason.is_none() && self.was_mislaid() {
+            let message = "its node lost the container, as when it is switched off and on again".to_owned();
+            return Some(Disruption { reasons: vec![CONTAINER_MISLAID.to_owned()], message });
+        }
         // A pod that failed before its program was started: the node did not take it, or could not.
         let never_ran = self.status.phase.as_deref() == Some("Failed") && self.exit().is_none();
         let reason = reason.or_else(|| self.status.reason.as_deref().filter(|_| never_ran));
@@ -395,7 +484,50 @@ mod tests {
             {"name": names::CONTAINER, "state": {"waiting": {"reason": "PodInitializing"}}},
         ]});
         let pod = view(json!({}), status);
-        assert_eq!((pod.phase, pod.exit.map(|exit| exit.code)), (PodPhase::Failed, Some(1)));
+        assert_eq!(pod.phase, PodPhase::Failed);
+        let exit = pod.exit.expect("it ended");
+        assert_eq!((exit.code, exit.init.as_deref()), (1, Some("logs")));
+    }
+
+    #[test]
+    fn a_container_that_its_node_lost_was_disrupted() {
+        for (reason, code) in [("ContainerStatusUnknown", 137), ("Unknown", 255)] {
+            let mut status = ended("Failed", code, "2026-11-16T10:00:30Z");
+            status["containerStatuses"][0]["state"]["terminated"]["reason"] = reason.into();
+            let pod = view(json!({}), status);
+            let why = pod.disruption.expect("its node was switched off");
+            assert_eq!(
+                (pod.phase, why.reasons),
+                (PodPhase::Failed, vec!["ContainerStatusUnknown".to_owned()])
+            );
+        }
+        assert!(view(json!({}), ended("Failed", 255, "2026-11-16T10:00:30Z")).disruption.is_none());
+    }
+
+    #[test]
+    fn who_goes_past_a_limit_of_its_own_was_not_disrupted_and_is_not_done() {
+        let too_large = "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ";
+        for (reason, message, code) in
+            [("Evicted", too_large, 137), ("DeadlineExceeded", "Pod was active on the node longer than …", 0)]
+        {
+            let mut status = ended("Failed", code, "2026-11-16T10:00:30Z");
+            status["reason"] = reason.into();
+            status["message"] = message.into();
+            let pod = view(json!({}), status.clone());
+            assert_eq!((pod.phase, pod.disruption), (PodPhase::Failed, None), "{reason}");
+            let exit = pod.exit.expect("it ended");
+            assert_eq!((exit.reason.as_deref(), exit.message.as_deref()), (Some(reason), Some(message)));
+            // A kubelet may have forgotten its containers.
+            status["containerStatuses"] = json!([]);
+            let pod = view(json!({}), status);
+            let reason_of = pod.exit.as_ref().and_then(|exit| exit.reason.as_deref());
+            assert_eq!((pod.phase, reason_of), (PodPhase::Failed, Some(reason)));
+        }
+        // A node in need takes pods that did nothing wrong.
+        let mut status = ended("Failed", 137, "2026-11-16T10:00:30Z");
+        status["reason"] = "Evicted".into();
+        status["message"] = "The node was low on resource: memory.".into();
+        assert!(view(json!({}), status).disruption.is_some());
     }
 
     #[test]

@@ -15,11 +15,28 @@ use trainyard_api::names;
 
 use crate::driver::Shared;
 use crate::guard::Guarded;
+use crate::notices;
 use crate::sighting::{Sighting, Watched};
 use crate::views::{SlimClaim, SlimConfigMap, SlimPod, SlimService};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LAST_DELAY: Duration = Duration::from_secs(5);
+
+/// How long a watch that broke waits: longer each time.
+pub(crate) struct Delay(Duration);
+
+impl Default for Delay {
+    fn default() -> Self {
+        Self(FIRST_DELAY)
+    }
+}
+
+impl Delay {
+    pub(crate) async fn pass(&mut self) {
+        tokio::time::sleep(self.0).await;
+        self.0 = (self.0 * 2).min(LAST_DELAY);
+    }
+}
 
 /// Starts all watches.
 pub(crate) fn start(shared: &Arc<Shared>, client: &kube::Client) -> Vec<tokio::task::JoinHandle<()>> {
@@ -34,6 +51,7 @@ pub(crate) fn start(shared: &Arc<Shared>, client: &kube::Client) -> Vec<tokio::t
         tokio::spawn(follow::<SlimService>(shared.clone(), client.clone(), ours(), Watched::Services)),
         tokio::spawn(follow::<SlimConfigMap>(shared.clone(), client.clone(), ours(), Watched::ConfigMaps)),
         tokio::spawn(follow::<SlimClaim>(shared.clone(), client.clone(), ours(), Watched::Claims)),
+        tokio::spawn(notices::follow(shared.clone(), client.clone())),
     ]
 }
 
@@ -62,7 +80,7 @@ where
     // Small pages: the first list of a large cluster must not need more memory than the cache itself.
     let stream = watcher::watcher(api, config.page_size(100));
     pin_mut!(stream);
-    let mut delay = FIRST_DELAY;
+    let mut delay = Delay::default();
     // Why it is down. A watch that stays down for the same reason is told of once.
     let mut broken: Option<String> = None;
     while let Some(event) = stream.next().await {
@@ -74,7 +92,7 @@ where
                         tracing::info!(kind = kind.plural(), "watch is back");
                         shared.readiness.watching(kind, true);
                     }
-                    delay = FIRST_DELAY;
+                    delay = Delay::default();
                 }
                 let listed = matches!(event, Event::InitDone);
                 shared.see(event.into());
@@ -91,8 +109,7 @@ where
                 broken = Some(why);
                 shared.readiness.watching(kind, false);
                 // The stream asks the API server again only when it is polled.
-                tokio::time::sleep(delay).await;
-                delay = (delay * 2).min(LAST_DELAY);
+                delay.pass().await;
             }
         }
     }
@@ -110,14 +127,18 @@ impl Drop for End {
     }
 }
 
-fn explained(kind: Watched, error: &watcher::Error) -> String {
-    let api = match error {
+/// What the API server said, if it was that.
+pub(crate) fn refusal(error: &watcher::Error) -> Option<&kube::core::Status> {
+    match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
         | watcher::Error::WatchError(status) => Some(status),
         _ => None,
-    };
-    match api {
+    }
+}
+
+fn explained(kind: Watched, error: &watcher::Error) -> String {
+    match refusal(error) {
         Some(status) if status.code == 404 && kind == Watched::Jobs => {
             "the API server does not know TrainingJob: apply the CRD first (trainyard crds | kubectl apply -f -)".to_owned()
         }

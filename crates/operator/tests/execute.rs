@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use trainyard_api::{State, TrainingJob, TrainingJobStatus};
 use trainyard_operator::{Echo, JobRef, NewEvent, Outcome, Port, Refusal, Written, execute, record};
 use trainyard_plan::{
-    Importance, NewObject, NodeState, Notice, ObstacleKind, Plan, Settings, Snapshot, StatusWrite, Step,
-    Target, TargetKind, plan,
+    Importance, NewObject, NodeState, Notice, ObstacleKind, Plan, Restore, Settings, Snapshot, StatusWrite,
+    Step, Target, TargetKind, plan,
 };
 
 /// Records every call; answers as told, else with success and ever newer versions.
@@ -96,8 +96,8 @@ impl Port for Script {
     ) -> Result<Option<Vec<ObjectMeta>>, Refusal> {
         self.call("list pods".to_owned()).map(|_| None)
     }
-    async fn node(&self, name: &str) -> Result<Option<NodeState>, Refusal> {
-        self.call(format!("node {name}")).map(|_| None)
+    async fn node(&self, name: &str) -> Result<NodeState, Refusal> {
+        self.call(format!("node {name}")).map(|_| NodeState::Hidden)
     }
 }
 
@@ -216,6 +216,19 @@ async fn what_is_gone_already_counts_as_deleted() {
         let outcome = run(&port, &decision()).await;
         assert!(outcome.outdated == again && outcome.fault.is_none() && outcome.obstacles.is_empty());
         assert!(port.calls().contains(&"event Restarting".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn what_could_not_be_put_back_is_looked_at_again() {
+    let target = Target { kind: TargetKind::ConfigMap, name: "bert-config".into(), uid: "c".into() };
+    let restore = Step::Restore(Restore { target, patch: json!([]) });
+    let plan = Plan { stages: vec![vec![restore]], write: StatusWrite::Not, ..decision() };
+    // One that is gone is told of by its watch. A conflict may mean nothing, and then nobody tells.
+    for (refusal, again) in [(Refusal::NotFound, false), (Refusal::Conflict, true)] {
+        let port = Script::refusing("patch", refusal);
+        let outcome = run(&port, &plan).await;
+        assert!(outcome.outdated == again && outcome.fault.is_none() && outcome.obstacles.is_empty());
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Snapshot {
     pub obstacles: Vec<Obstacle>,
     /// How far the program of the pod of rank 0 says it is.
     pub progress: Option<Progress>,
+    /// Whose words these are. Who is not listened to cannot be blamed for its silence.
+    pub listening: Option<Listening>,
     /// What the agent beside the leader's program said last.
     pub agent: Option<AgentView>,
     /// The ends of the logs of pods that failed.
@@ -30,6 +32,8 @@ pub struct Snapshot {
     pub stacks: Option<Stacks>,
     /// What is known of nodes whose pods do not go when they should.
     pub nodes: Vec<NodeView>,
+    /// Nodes that are about to be taken away, also those without pods of this job.
+    pub notices: Arc<[NodeNotice]>,
     /// When this job's status was last written, as far as this process knows.
     pub last_status_write: Option<Timestamp>,
 }
@@ -46,10 +50,12 @@ impl Snapshot {
             vanished: Vec::new(),
             obstacles: Vec::new(),
             progress: None,
+            listening: None,
             agent: None,
             tails: Vec::new(),
             stacks: None,
             nodes: Vec::new(),
+            notices: Arc::default(),
             last_status_write: None,
         }
     }
@@ -67,6 +73,9 @@ pub struct PodView {
     /// What it was made of, and for which world (annotations).
     pub inputs: Option<Arc<str>>,
     pub shape: Option<Arc<str>>,
+    /// The nodes of which it was known when it was made that they will be taken away (an annotation).
+    pub announced: Option<Arc<str>>,
+    pub created: Option<Timestamp>,
     /// Marked for deletion.
     pub deleting: bool,
     /// When it should be gone, if it is marked for deletion.
@@ -99,6 +108,8 @@ pub struct Disruption {
 pub struct AgentView {
     /// The uid of the pod that it is in.
     pub pod: String,
+    /// The attempt of that pod, if it is known.
+    pub attempt: Option<i32>,
     pub report: AgentReport,
 }
 
@@ -107,7 +118,19 @@ pub struct AgentView {
 pub struct Tail {
     /// The pod's uid.
     pub pod: String,
-    pub text: String,
+    /// None: it was asked for and could not be had.
+    pub text: Option<String>,
+}
+
+/// A pod whose log is listened to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// Its uid.
+    pub pod: String,
+    /// When that began.
+    pub began: Timestamp,
+    /// Since when there was no break; if there never was one, since it began. What was said during a break is told at once after it.
+    pub since: Timestamp,
 }
 
 /// What the pods of an attempt that stalled were heard to say about where they hang.
@@ -132,6 +155,16 @@ pub enum NodeState {
     Unreachable,
     /// It does not exist any more.
     Gone,
+    /// The operator may not look at it.
+    Hidden,
+}
+
+/// Somebody has announced that a node will be taken away: a spot market, or whoever maintains it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeNotice {
+    pub node: String,
+    /// The taint or condition that says so.
+    pub why: String,
 }
 
 /// A pod that is gone.
@@ -151,10 +184,12 @@ pub enum PodPhase {
 }
 
 /// How a container ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exit {
     pub code: i32,
-    /// The kubelet's word for it: Error, OOMKilled, …
+    /// The init container that it was, if it was not the training itself.
+    pub init: Option<String>,
+    /// The kubelet's word for it: Error, OOMKilled; or for the end of the whole pod: Evicted, DeadlineExceeded, …
     pub reason: Option<String>,
     pub message: Option<String>,
     pub at: Option<Timestamp>,
@@ -233,13 +268,29 @@ impl Snapshot {
 
     /// The end of this pod's log, if it was read.
     pub fn tail(&self, pod: &PodView) -> Option<&str> {
-        self.tails.iter().find(|tail| tail.pod == pod.uid).map(|tail| tail.text.as_str())
+        self.tails.iter().find(|tail| tail.pod == pod.uid)?.text.as_deref()
+    }
+
+    /// Whether this pod's log was asked for, whatever came of it.
+    pub fn was_asked(&self, pod: &PodView) -> bool {
+        self.tails.iter().any(|tail| tail.pod == pod.uid)
     }
 
     /// Whether this pod's node is known to be gone or silent: nobody there ends the pod, or lets it save anything.
     pub fn is_on_dead_node(&self, pod: &PodView) -> bool {
-        let mut nodes = self.nodes.iter();
-        nodes.any(|node| Some(&node.name) == pod.node.as_ref() && node.state != NodeState::Ready)
+        matches!(self.node_of(pod), Some(NodeState::Unreachable | NodeState::Gone))
+    }
+
+    /// What is known of this pod's node.
+    pub fn node_of(&self, pod: &PodView) -> Option<NodeState> {
+        self.nodes.iter().find(|node| Some(&node.name) == pod.node.as_ref()).map(|node| node.state)
+    }
+
+    /// What has been announced about this pod's node, if it has to leave it.
+    pub fn leaves(&self, pod: &PodView) -> Option<&NodeNotice> {
+        let is_meant =
+            |notice: &&NodeNotice| Some(&notice.node) == pod.node.as_ref() && !pod.was_told_of(&notice.node);
+        self.notices.iter().find(is_meant).filter(|_| !pod.deleting && !pod.is_finished())
     }
 
     /// Pods that this very job controls. A pod of an earlier job of the same name is not one of them.
@@ -249,6 +300,12 @@ impl Snapshot {
 }
 
 impl PodView {
+    /// Was it known when it was made that this node will be taken away?
+    fn was_told_of(&self, node: &str) -> bool {
+        let told = self.announced.as_deref().unwrap_or_default();
+        told == trainyard_api::names::ALL_NODES || told.split(',').any(|told| told == node)
+    }
+
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }

@@ -2,9 +2,11 @@
 //!
 //! Of several workers that fail together, most only complain that a peer is gone. The one that does not is the root.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use regex_lite::Regex;
+use regex_lite::{Captures, Regex};
+use trainyard_progress::Lines;
 
 use crate::text;
 
@@ -30,9 +32,18 @@ impl Words {
 }
 
 /// What a collective says when a peer is gone, whatever took the peer away.
-const PEER_IS_GONE: [&str; 19] = [
+const PEER_IS_GONE: &[&str] = &[
     "connection closed by peer",
+    "connection closed by remote peer",
     "connection reset by peer",
+    "connection was likely closed",
+    "failed to recv, got 0 bytes",
+    "client socket has timed out",
+    "the client socket has failed to connect",
+    "failed to connect to all addresses",
+    "heartbeat timeout",
+    "barrier timed out",
+    "collective ops is aborted",
     "connection refused",
     "broken pipe",
     "socket timeout",
@@ -46,6 +57,7 @@ const PEER_IS_GONE: [&str; 19] = [
     "timed out waiting",
     "rendezvousconnectionerror",
     "rendezvous timeout",
+    "lost communication with a remote daemon",
     "coordination service",
     "signals.sigterm",
     "received 15 death signal",
@@ -87,18 +99,64 @@ static CHILD_CODE: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"exitcode\s*:\s*(-?\d+)").ok()
 });
 
+static METRIC: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    // XGBoost: `train-error:0.04`, LightGBM: `train's binary_error: 0.2`, Keras: `mean_absolute_error: 1.2e-3`, `errors: 0`.
+    Regex::new(
+        r#"([a-z0-9_'-]*error)(s?)["']?\s*[:=]\s*["']?([-+]?\d[\d.]*(?:e[-+]?\d+)?)(?:[\s,;|)\]}"']|$)"#,
+    )
+    .ok()
+});
+
 /// Reads the end of a log.
 pub(crate) fn read(tail: &str) -> Words {
-    let lines: Vec<&str> = tail.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let tail = plain(tail);
+    let lines: Vec<&str> = tail.lines().map(|line| without_rank(line.trim())).collect();
+    let lines: Vec<&str> = lines.into_iter().filter(|line| !line.is_empty()).collect();
     let child_code = child_code(&lines);
-    // Below its own report, torchrun repeats what it was told; above it is what the child said.
+    // Below its own report, torchrun repeats what it was told; above it is what its children said.
     let report = lines.iter().position(|line| line.contains("ChildFailedError"));
     let said = report.map_or(&lines[..], |at| &lines[..at]);
+    let last = |tells: fn(&str) -> bool| said.iter().rev().find(|line| tells(line)).copied();
+    let own = |line: &str| is_exception(line) && !blames(line);
+    let error = match error_line(said) {
+        // Several processes speak in one log: those that lost the one which failed complain after it.
+        Some(complaint) if report.is_some() && blames(complaint) => last(own).or(Some(complaint)),
+        error => error,
+    };
     // Programs that say it in words of their own only say that a peer is gone.
-    let complaint = || said.iter().rev().find(|line| blames(line)).copied();
-    let error = error_line(said).or_else(|| error_line(&lines)).or_else(complaint);
+    let error = error.or_else(|| error_line(&lines)).or_else(|| last(blames)).or_else(|| last(is_aftermath));
     let blames_a_peer = error.is_some_and(blames);
     Words { error: error.map(|line| text::shortened(line, LINE_MAX)), child_code, blames_a_peer }
+}
+
+/// As lines that end as such, without what is meant for terminals.
+fn plain(tail: &str) -> Cow<'_, str> {
+    if !tail.contains(|letter: char| letter.is_control() && !matches!(letter, '\n' | '\t')) {
+        return Cow::Borrowed(tail);
+    }
+    let mut text = String::with_capacity(tail.len());
+    let mut add = |line: &str| {
+        text.push_str(line);
+        text.push('\n');
+    };
+    let mut lines = Lines::default();
+    lines.push(tail.as_bytes(), &mut add);
+    lines.finish(&mut add);
+    Cow::Owned(text)
+}
+
+/// PyTorch and torchrun put the rank that speaks before its lines: `[rank1]: ValueError`, `[default0]:ValueError`.
+fn without_rank(line: &str) -> &str {
+    let inside = ["[rank", "[default"].into_iter().find_map(|start| line.strip_prefix(start));
+    let rest = inside.map(|inside| inside.trim_start_matches(|digit: char| digit.is_ascii_digit()));
+    rest.and_then(|rest| rest.strip_prefix("]:")).map_or(line, str::trim_start)
+}
+
+/// The last line of a Python traceback: `ValueError: bad batch`, `torch.OutOfMemoryError: CUDA out of memory`.
+fn is_exception(line: &str) -> bool {
+    let name = line.split(':').next().unwrap_or_default();
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '.');
+    name.chars().all(is_name) && ["Error", "Exception", "Interrupt"].iter().any(|end| name.ends_with(end))
 }
 
 /// The root is told last in torchrun's report ("Root Cause (first observed failure)"); the first code is that of a log line.
@@ -112,24 +170,59 @@ fn child_code(lines: &[&str]) -> Option<i32> {
 
 /// The last line that looks like an error; a traceback's last line is one by its form (`ValueError: …`).
 fn error_line<'l>(lines: &[&'l str]) -> Option<&'l str> {
-    let tells = |line: &&&str| {
-        let lower = line.to_ascii_lowercase();
-        ERRORS.iter().any(|word| lower.contains(word)) && !is_frame(line)
+    let tells = |at: &usize| {
+        let line = lines[*at];
+        // NCCL gives its reason in a line of its own.
+        let is_reason = *at > 0 && lines[*at - 1].ends_with(NCCL_REASON);
+        let told = without_metrics(line).to_ascii_lowercase();
+        let is_error = is_reason || ERRORS.iter().any(|word| told.contains(word));
+        is_error && !is_frame(line) && !is_aftermath(line)
     };
-    lines.iter().rev().find(tells).copied()
+    (0..lines.len()).rev().find(tells).map(|at| lines[at])
+}
+
+/// What is above NCCL's reason for an error.
+const NCCL_REASON: &str = "Last error:";
+
+/// What a program is evaluated by may be called an error, too, and is none.
+fn without_metrics(line: &str) -> Cow<'_, str> {
+    let Some(pattern) = METRIC.as_ref().filter(|_| line.contains("error")) else {
+        return Cow::Borrowed(line);
+    };
+    pattern.replace_all(line, |found: &Captures<'_>| {
+        let part = |group: usize| found.get(group).map(|part| part.as_str()).unwrap_or_default();
+        let (name, many, value) = (part(1), part(2), part(3));
+        let is_metric = !many.is_empty() || name != "error" || value.contains(['.', 'e']);
+        if is_metric { String::new() } else { part(0).to_owned() }
+    })
 }
 
 /// A line of a traceback or a report that names an error without being it.
 fn is_frame(line: &str) -> bool {
-    line.starts_with("File \"")
-        || line.starts_with("raise ")
-        || line.starts_with("at ")
-        || line.starts_with("error_file")
-        || line.starts_with("traceback :")
-        || line.starts_with('{')
+    let starts = [
+        "File \"",
+        "raise ",
+        "at ",
+        "error_file",
+        "traceback :",
+        "{",
+        // The stack of an exception in C++, above and below its frames.
+        "Exception raised from ",
+        "frame #",
+        "Extension modules:",
+    ];
+    starts.iter().any(|start| line.starts_with(start))
         || line.contains("torch.distributed.elastic")
         // What NCCL tells of itself, up to its farewell ("Abort COMPLETE"), is no error. Its warnings may be.
         || line.contains("NCCL INFO")
+}
+
+/// What follows from an error that was told before it, and is said of every program that ends so.
+fn is_aftermath(line: &str) -> bool {
+    line.ends_with(NCCL_REASON)
+        || line.starts_with("Fatal Python error: Aborted")
+        || line.starts_with("Aborted")
+        || line.contains("we are taking the entire process down")
 }
 
 /// Whether the end of this log only says that another program was gone.
@@ -238,6 +331,85 @@ mod tests {
         assert_eq!(first.error.as_deref(), Some("KeyError: 'labels'"), "an error comes before a complaint");
         assert!(!read("ValueError: the connection of layers is wrong").blames_a_peer);
         assert_eq!(read("{\"loss\": 0.1}\nall is well\n"), Words::default());
+    }
+
+    #[test]
+    fn the_many_lines_of_nccl_are_one_error() {
+        let lost = read(
+            "[rank1]: Traceback (most recent call last):\n\
+             [rank1]:   File \"/app/train.py\", line 40, in <module>\n\
+             [rank1]: torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:2251, unhandled system error, NCCL version 2.19.3\n\
+             [rank1]: ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\n\
+             [rank1]: Last error:\n\
+             [rank1]: socketProgressOpt: Call to recv from 10.0.0.7<42345> failed : Connection reset by peer\n",
+        );
+        assert!(lost.blames_a_peer, "{lost:?}");
+        let alone = read(
+            "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2251, unhandled system error, NCCL version 2.19.3\n\
+             ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.\n\
+             Last error:\nError while creating shared memory segment /dev/shm/nccl-OiQTc0 (size 9637888)\n",
+        );
+        let reason = "Error while creating shared memory segment /dev/shm/nccl-OiQTc0 (size 9637888)";
+        assert_eq!(alone.error.as_deref(), Some(reason), "{alone:?}");
+        assert!(!alone.blames_a_peer);
+    }
+
+    #[test]
+    fn what_aborts_says_why_above_its_stack() {
+        let watchdog = "[E ProcessGroupNCCL.cpp:523] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2) ran for 600123 milliseconds before timing out.\n\
+             [E ProcessGroupNCCL.cpp:543] To avoid data inconsistency, we are taking the entire process down.\n\
+             terminate called after throwing an instance of 'c10::DistBackendError'\n\
+             \x20 what():  [Rank 0] NCCL watchdog thread terminated with exception: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=2)\n\
+             Exception raised from checkTimeout at ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:525 (most recent call first):\n\
+             frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x57 (0x7f)\n\
+             frame #1: c10d::ProcessGroupNCCL::ncclCommWatchdog() + 0x18f (0x7f)\n\n\
+             Fatal Python error: Aborted\n\nThread 0x00007f (most recent call first):\n  File \"a.py\", line 3 in wait\n\
+             Extension modules: numpy.core._multiarray_umath, torch._C, torch._C._error (total: 2)\n";
+        assert!(read(watchdog).blames_a_peer, "{:?}", read(watchdog));
+        let alone =
+            read("epoch 3\nFatal Python error: Aborted\n\nThread 0x00007f (most recent call first):\n");
+        assert_eq!(alone.error.as_deref(), Some("Fatal Python error: Aborted"), "better than nothing");
+        let first = read("KeyError: 'labels'\nFatal Python error: Aborted\nAborted (core dumped)\n");
+        assert_eq!(first.error.as_deref(), Some("KeyError: 'labels'"));
+    }
+
+    #[test]
+    fn what_a_model_is_evaluated_by_is_no_error() {
+        for line in [
+            "[1]\ttrain's binary_logloss: 0.659898\ttrain's binary_error: 0.2255",
+            "[19:33:19] [0]\ttrain-error:0.04\teval-error:0.05",
+            "90/90 - 1s - 17ms/step - mean_absolute_error: 1.2e-3 - val_mean_absolute_error: 0.4",
+            "epoch 3 error=0.25, lr=0.1",
+            "12 files read, errors: 0",
+        ] {
+            assert_eq!(read(line).error, None, "{line}");
+        }
+        for line in
+            ["CUDA error: 2", "ValueError: 0.5", "error: 3 files are missing", "train_error: no labels"]
+        {
+            assert_eq!(read(line).error.as_deref(), Some(line));
+        }
+    }
+
+    #[test]
+    fn of_several_processes_in_one_log_the_one_that_failed_is_heard() {
+        let words = read(
+            "[rank0]: KeyError: 'labels'\n\
+             [rank1]: RuntimeError: [../gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:44412\n\
+             ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 17) of binary: python\n\
+             torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n\
+             Failures:\n[1]:\n  exitcode  : 1 (pid: 18)\nRoot Cause (first observed failure):\n[0]:\n  exitcode  : 1 (pid: 17)\n",
+        );
+        assert_eq!(words.error.as_deref(), Some("KeyError: 'labels'"));
+        assert!(!words.blames_a_peer);
+    }
+
+    #[test]
+    fn a_progress_bar_hides_no_error() {
+        let words = read(
+            " 13%|#  | 13/100\r 14%|#  | 14/100\r\u{1b}[31mValueError: bad batch\u{1b}[0m\r 14%|#  | 14/100",
+        );
+        assert_eq!(words.error.as_deref(), Some("ValueError: bad batch"));
     }
 
     #[test]

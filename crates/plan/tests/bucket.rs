@@ -134,7 +134,7 @@ fn who_waits_for_a_leader_that_the_storage_holds_back_is_not_to_blame() {
         bert.settle();
         bert.fail("workers-1", 1);
         let pod = bert.pod("workers-1").uid.clone();
-        bert.tails.push(Tail { pod, text: "RuntimeError: rendezvous timed out".into() });
+        bert.tails.push(Tail { pod, text: Some("RuntimeError: rendezvous timed out".into()) });
         bert.settle();
         assert_eq!(bert.restarts(), (0, failure, 0, 0), "{}", bert.message());
         assert_eq!(bert.status().avoided_nodes, Vec::<String>::new());

@@ -143,9 +143,9 @@ fn a_disruption_in_between_is_no_progress() {
     let mut bert = job("bert").workers(1).backoff_limit(50).running();
     for round in 1..=3 {
         if round == 3 {
+            // The first of its kind: it does not wait.
             bert.evict("workers-0", "Eviction API: evicting");
             bert.settle();
-            bert.sleep();
             bert.run_all();
             bert.settle();
         }

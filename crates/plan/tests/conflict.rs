@@ -8,12 +8,14 @@ use trainyard_plan::{ClaimView, ObjectView, ObstacleKind, PodPhase, PodView};
 
 fn pod_of(owner: Option<&str>, name: &str) -> PodView {
     PodView {
+        created: None,
         name: name.into(),
         uid: "old".into(),
         owner: owner.map(Into::into),
         attempt: Some(4),
         inputs: None,
         shape: None,
+        announced: None,
         deleting: false,
         leaves_by: None,
         phase: PodPhase::Running,

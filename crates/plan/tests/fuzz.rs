@@ -254,12 +254,14 @@ fn pod() -> impl Strategy<Value = (PodView, bool)> {
     (what, how).prop_map(
         |((name, owner, attempt, deleting, phase), (exit, waiting, disruption, node, right, uid))| {
             let pod = PodView {
+                created: None,
                 name,
                 uid: format!("pod-{uid}"),
                 owner: owner.map(Into::into),
                 attempt,
                 inputs: None,
                 shape: None,
+                announced: None,
                 deleting: deleting && uid % 3 == 0,
                 leaves_by: None,
                 phase,
@@ -267,7 +269,7 @@ fn pod() -> impl Strategy<Value = (PodView, bool)> {
                 agent_started: false,
                 node: node.map(Into::into),
                 exit: exit.map(|(code, reason, at)| {
-                    Box::new(Exit { code, reason: Some(reason.into()), message: None, at })
+                    Box::new(Exit { code, reason: Some(reason.into()), at, ..Exit::default() })
                 }),
                 waiting: waiting.map(|reason| Box::new(Waiting { reason: reason.into(), message: None })),
                 disruption,
@@ -370,10 +372,12 @@ fn found() -> impl Strategy<Value = Found> {
             obstacles,
             last_status_write,
             progress: None,
+            listening: None,
             agent: None,
             tails: Vec::new(),
             stacks: None,
             nodes: Vec::new(),
+            notices: std::sync::Arc::default(),
         };
         let now = now.checked_add(SignedDuration::from_nanos(nanos.into())).unwrap_or(now);
         Found { snapshot, now }

@@ -144,7 +144,7 @@ fn who_misses_a_peer_is_not_the_root() {
     assert_eq!(attempt.error.as_deref(), Some("ValueError: bad batch 17"));
     assert!(attempt.message.as_deref().unwrap().contains("exit code 1: ValueError: bad batch 17"));
 
-    // If nobody else fails, it was the one after all.
+    // If nobody else fails, the attempt ends all the same, but nobody is blamed for it.
     let mut bert = job("bert").workers(2).running();
     bert.fail("workers-0", 1);
     bert.says("workers-0", "BrokenPipeError: [Errno 32] Broken pipe");
@@ -152,6 +152,71 @@ fn who_misses_a_peer_is_not_the_root() {
     assert_eq!(bert.state(), State::Running);
     bert.sleep();
     assert_eq!((bert.state(), bert.restarts().0), (State::Restarting, 1));
+    let attempt = &bert.attempts()[0];
+    assert_eq!((&attempt.pod_name, &attempt.node_name, &attempt.error), (&None, &None, &None));
+    assert_eq!(attempt.exit_code, Some(1));
+    let words =
+        "exit code 1: it lost a peer (BrokenPipeError: [Errno 32] Broken pipe), and no worker says why";
+    assert!(bert.message().contains(words), "{}", bert.message());
+}
+
+#[test]
+fn who_is_alone_has_no_peer_to_lose() {
+    let mut bert = job("bert").workers(1).backoff_limit(50).running();
+    for round in 1..=3 {
+        bert.fail("workers-0", 1);
+        bert.says("workers-0", "ConnectionError: mlflow: Connection refused");
+        bert.settle();
+        if round < 3 {
+            bert.sleep();
+            bert.run_all();
+            bert.settle();
+        }
+    }
+    let attempt = &bert.attempts()[0];
+    assert_eq!(attempt.pod_name.as_deref(), Some("bert-workers-0"));
+    assert_eq!(attempt.error.as_deref(), Some("ConnectionError: mlflow: Connection refused"));
+    assert_eq!((bert.state(), bert.condition("Failed").1), (State::Failed, "SameFailure"));
+}
+
+#[test]
+fn lost_peers_are_not_the_same_failure() {
+    // A network that is bad for a while: the limit of the job decides, not the words.
+    let mut bert = job("bert").workers(2).backoff_limit(4).running();
+    for _ in 1..=4 {
+        bert.fail("workers-0", 1);
+        bert.says("workers-0", "RuntimeError: Connection reset by peer");
+        bert.fail("workers-1", 1);
+        bert.says("workers-1", "RuntimeError: Connection reset by peer");
+        bert.settle();
+        assert_eq!(bert.state(), State::Restarting);
+        bert.sleep();
+        bert.run_all();
+        bert.settle();
+    }
+    assert_eq!((bert.restarts().0, bert.status().avoided_nodes.len()), (4, 0));
+    bert.fail("workers-0", 1);
+    bert.says("workers-0", "RuntimeError: Connection reset by peer");
+    bert.settle();
+    bert.sleep();
+    assert_eq!((bert.state(), bert.condition("Failed").1), (State::Failed, "BackoffLimitExceeded"));
+}
+
+#[test]
+fn too_little_memory_three_times_is_final() {
+    let mut bert = job("bert").workers(2).backoff_limit(50).running();
+    for round in 1..=3 {
+        bert.fail_because("workers-1", 137, "OOMKilled");
+        bert.says("workers-1", &format!("step {round}: loss 0.{round}"));
+        bert.settle();
+        if round < 3 {
+            bert.sleep();
+            bert.run_all();
+            bert.settle();
+            assert_eq!(bert.state(), State::Running);
+        }
+    }
+    assert_eq!((bert.state(), bert.condition("Failed").1), (State::Failed, "SameFailure"));
 }
 
 #[test]
@@ -275,6 +340,38 @@ fn a_checkpoint_in_the_storage_that_the_job_did_not_know_of() {
     assert_eq!(bert.restarts(), (0, 0, 0, 0), "nothing had begun");
     let resume = variable(&newest(&bert, "bert-workers-0"), "RESUME_FROM_CHECKPOINT");
     assert_eq!(resume.as_deref(), Some("/checkpoints/old"));
+}
+
+#[test]
+fn what_was_moved_aside_is_told_once_and_kept_with_the_attempt() {
+    let mut bert = job("bert").workers(1).checkpoints().running();
+    let moved = "step-3.pt (it ends in the middle)";
+    let report = AgentReport { moved_aside: Some(moved.to_owned()), ..AgentReport::default() };
+    bert.agent = Some(report);
+    bert.settle();
+    bert.pass(60);
+    assert_eq!(bert.attempts()[0].moved_aside.as_deref(), Some(moved));
+    assert_eq!(bert.count("CheckpointMovedAside"), 1);
+    assert!(bert.event("CheckpointMovedAside").contains(moved));
+    bert.fail("workers-0", 1);
+    bert.agent = None;
+    bert.settle();
+    bert.sleep();
+    let told: Vec<_> = bert.attempts().iter().map(|attempt| attempt.moved_aside.is_some()).collect();
+    assert_eq!(told, [true, false]);
+}
+
+#[test]
+fn checkpoints_that_nobody_looks_after_are_told() {
+    let bert = job("bert").workers(2).checkpoints().running();
+    let (status, reason, message) = bert.condition("CheckpointProblem");
+    assert_eq!((status, reason), ("True", "Unwatched"));
+    assert!(message.contains("--agent-image"), "{message}");
+    assert_eq!(bert.message(), "2 workers running", "the program may find them by itself");
+    let mut bert = job("bert").workers(2).checkpoints().submitted();
+    bert.settings.agent_image = Some("trainyard".to_owned());
+    bert.settle();
+    assert!(bert.status().condition("CheckpointProblem").is_none());
 }
 
 #[test]
@@ -420,6 +517,15 @@ fn a_dead_node_does_not_hang_the_job() {
         vec![dead("node-workers-0", NodeState::Unreachable), dead("node-workers-1", NodeState::Ready)];
     bert.settle();
     assert_eq!(bert.pods(), ["workers-1"]);
+    let message = bert.message();
+    assert!(message.starts_with("Worker 1 failed on node node-workers-1: exit code 1; "), "{message}");
+    let waits = "waiting for 1 pod of the last attempt to go; bert-workers-1 does not go although its time is over, and";
+    let waits = format!("{waits} its node node-workers-1 answers: see kubectl describe pod bert-workers-1");
+    assert!(message.ends_with(&waits), "{message}");
+    bert.nodes[1].state = NodeState::Hidden;
+    bert.settle();
+    assert_eq!(bert.pods(), ["workers-1"], "what cannot be seen is not taken for dead");
+    assert!(bert.message().contains("the operator needs the right to get nodes"), "{}", bert.message());
     bert.nodes[1].state = NodeState::Gone;
     bert.settle();
     assert_eq!(bert.graces[2..], [Some(0), Some(0)]);

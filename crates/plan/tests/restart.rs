@@ -268,7 +268,9 @@ fn the_next_attempt_waits_until_the_last_pod_of_the_old_one_is_gone() {
     bert.pass(3600);
     bert.settle();
     assert_eq!(bert.state(), State::Restarting, "the backoff is over, but the names are taken");
-    assert_eq!(bert.message(), "waiting for 2 pods of the last attempt to go");
+    let message = bert.message();
+    assert!(message.starts_with("Worker 0 failed"), "{message}");
+    assert!(message.ends_with("; waiting for 2 pods of the last attempt to go"), "{message}");
     assert_eq!(bert.attempts().len(), 1);
     // They die as deleted pods do: that is no second failure.
     bert.fail("workers-1", 143);
@@ -330,9 +332,9 @@ fn what_took_a_worker_away_is_the_cause_not_its_peers_that_failed_without_it() {
         bert.settle();
         assert_eq!((bert.causes(), bert.restarts()), (vec![Cause::Disruption], (0, 1, 0, 0)));
     }
-    // A notice alone ends nothing: the pod still works.
+    // A condition alone ends nothing: the pod still works.
     let mut bert = running(job("bert"));
-    bert.disrupt("workers-1", "SpotNotice", "spot notice");
+    bert.disrupt("workers-1", "PreemptionByScheduler", "Preempted by a more important pod");
     bert.settle();
     assert_eq!((bert.state(), bert.attempts().len()), (State::Running, 1));
 }

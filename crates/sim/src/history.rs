@@ -1,6 +1,9 @@
 //! Random histories: a job, and anything that may happen to it, to its operator and to what they say to each other. When the world
 //! becomes kind again, every job ends, nothing is left of it, and nothing is written any more.
 
+mod weather;
+
+use std::ops::Range;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -13,7 +16,8 @@ use trainyard_api::{
 use trainyard_operator::Watched;
 use trainyard_plan::TargetKind;
 
-use crate::port::Fate;
+use self::weather::Weather;
+use crate::mishap::Mishap;
 use crate::world::{Make, World};
 
 /// The job that everything happens to.
@@ -25,30 +29,39 @@ const OTHER: &str = "gpt";
 /// The ends of logs of programs that fail: nothing, an error, and a complaint about a peer.
 const WORDS: [&str; 4] = ["", "", "RuntimeError: CUDA error", "RuntimeError: Connection closed by peer"];
 
+/// Those of programs that fail again and again.
+const LAST_WORDS: [&str; 3] = ["", "RuntimeError: CUDA error", "ValueError: bad batch 17"];
+
+/// So many steps a history has.
+const STEPS: Range<usize> = 5..14;
+
 /// One history in so many writes statuses as JSON, as on the wire. Where time does not matter (tests without optimisation), all do.
 const THOROUGH: u64 = 16;
+
+/// A command that tells the history of this seed again, the same way: which histories speak JSON goes by how it was built.
+pub fn replay(seed: u64) -> String {
+    format!("{REPLAY} --seed {seed}")
+}
+
+/// Runs the simulator, built as this is.
+pub(crate) const REPLAY: &str = if cfg!(debug_assertions) {
+    "cargo run -q -p trainyard-sim --"
+} else {
+    "cargo run -q --profile sim -p trainyard-sim --"
+};
 
 /// Tells the history of this seed. Panics when a rule is broken.
 pub fn tell(seed: u64, make: Make, traced: bool) -> World {
     let world = World::new(make, traced);
     world.server().speaks_json = cfg!(debug_assertions) || seed.is_multiple_of(THOROUGH);
-    begin_to_end(History { rng: Rng::with_seed(seed), world, ordinary: false, company: false })
+    History::new(seed, world, false).begin_to_end()
 }
 
 /// The same, with nothing that only a broken or slow API server would let happen, and with a log of everything that was done to it.
 pub fn tell_ordinary(seed: u64) -> World {
     let world = World::new(Make::default(), false);
     world.server().log = Some(Vec::new());
-    begin_to_end(History { rng: Rng::with_seed(seed), world, ordinary: true, company: false })
-}
-
-fn begin_to_end(mut history: History) -> World {
-    history.begin();
-    for _ in 0..history.rng.usize(6..24) {
-        history.step();
-    }
-    history.end();
-    history.world
+    History::new(seed, world, true).begin_to_end()
 }
 
 struct History {
@@ -58,9 +71,29 @@ struct History {
     ordinary: bool,
     /// There are two jobs.
     company: bool,
+    weather: Weather,
+    /// Budgets of somebody else, under names of ours.
+    budgets: Vec<String>,
 }
 
 impl History {
+    fn new(seed: u64, world: World, ordinary: bool) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let weather = Weather::drawn(&mut rng);
+        Self { rng, world, ordinary, company: false, weather, budgets: Vec::new() }
+    }
+
+    fn begin_to_end(mut self) -> World {
+        let weather = self.weather;
+        self.world.tell(|| format!("{weather:?}"));
+        self.begin();
+        for _ in 0..self.rng.usize(STEPS) {
+            self.step();
+        }
+        self.end();
+        self.world
+    }
+
     fn chance(&mut self, percent: u32) -> bool {
         self.rng.u32(0..100) < percent
     }
@@ -69,12 +102,25 @@ impl History {
         if self.chance(20) {
             self.plant();
         }
-        let spec = self.spec();
+        let mut spec = self.spec();
+        let has_claim = self.world.server().all(TargetKind::Claim).contains_key(&names::claim(NAME));
+        if has_claim && self.chance(60) {
+            // Whoever removes its claim must not remove this one.
+            spec.checkpoint_dir = Some("/checkpoints".into());
+            spec.checkpoint = serde_json::from_value(json!({"deleteOnCompletion": true})).ok();
+        }
+        let quota = self.chance(5).then(|| self.rng.usize(0..2));
+        if quota.is_some() {
+            self.world.set_quota(quota);
+        }
         self.world.submit(NAME, spec);
         if self.chance(70) {
-            self.world.settle();
+            self.settle();
         }
-        if !self.ordinary && self.chance(12) {
+        if quota.is_some() {
+            self.rest();
+        }
+        if self.chance(12) {
             self.company = true;
             let spec = self.spec();
             self.world.submit(OTHER, spec);
@@ -172,17 +218,31 @@ impl History {
     /// Something that is not ours, in the way or only looking like it.
     fn plant(&mut self) {
         let ours = json!({names::MANAGED_BY_LABEL: names::MANAGED_BY, names::JOB_LABEL: NAME, names::ATTEMPT_LABEL: "1"});
+        let theirs = json!({names::MANAGED_BY_LABEL: names::MANAGED_BY, names::APP_LABEL: names::APP, names::JOB_LABEL: OTHER});
         let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other", "uid": "other-1", "controller": true}]);
-        let (kind, name, metadata) = match self.rng.u32(0..5) {
+        self.world.meets(Mishap::Stranger);
+        let all = if self.ordinary { 5 } else { 9 };
+        let (kind, name, metadata) = match self.rng.u32(0..all) {
             0 => (TargetKind::Service, format!("{NAME}-workers"), json!({})),
             1 => (TargetKind::ConfigMap, format!("{NAME}-config"), json!({})),
             2 => (TargetKind::Pod, format!("{NAME}-workers-1"), json!({"labels": {"app": "mine"}})),
             3 => (TargetKind::Pod, format!("{NAME}-workers-1"), json!({"labels": ours})),
-            _ => (
+            4 => (
                 TargetKind::Pod,
                 format!("{NAME}-notebook"),
                 json!({"labels": ours, "ownerReferences": owner}),
             ),
+            5 => (TargetKind::Claim, names::claim(NAME), json!({})),
+            6 => (TargetKind::Claim, names::claim(NAME), json!({"labels": theirs})),
+            7 => return self.world.audit(NAME, true),
+            _ => {
+                let name = names::budget(NAME);
+                if self.world.server().plant_budget(&name) {
+                    self.world.tell(|| format!("user makes budget {name}"));
+                    self.budgets.push(name);
+                }
+                return;
+            }
         };
         self.world.plant(kind, &name, json!({"metadata": metadata}));
     }
@@ -193,10 +253,15 @@ impl History {
             let seconds = self.rng.i64(-7200..7200);
             return self.world.jump(SignedDuration::from_secs(seconds));
         }
+        if self.world.operators.len() > 1 && self.chance(40) {
+            return self.duel();
+        }
         match self.rng.u32(0..100) {
             0..28 => self.stumble(),
-            28..48 => self.world.settle(),
-            48..56 => {
+            28..40 => self.settle(),
+            40..47 => self.rest(),
+            47..50 => self.fail_again(),
+            50..56 => {
                 let seconds = self.rng.u64(1..90);
                 self.world.tell(|| format!("{seconds} s pass"));
                 self.world.skip(Duration::from_secs(seconds));
@@ -224,11 +289,7 @@ impl History {
             match self.rng.u32(0..100) {
                 0..45 if waiting > 0 => {
                     let index = self.rng.usize(0..waiting);
-                    let fate = if self.chance(12) {
-                        Fate::FAULTS[self.rng.usize(0..Fate::FAULTS.len())]
-                    } else {
-                        Fate::Served
-                    };
+                    let fate = self.fate();
                     self.world.let_through(operator, index, fate);
                 }
                 0..60 => {
@@ -237,16 +298,55 @@ impl History {
                 60..90 => {
                     self.world.deliver(operator, kind);
                 }
-                90..93 => self.world.operators[operator].repeat(kind),
-                93..96 if self.world.operators[operator].behind(kind) > 0 => {
-                    self.world.tell(|| format!("an event of {} is lost", kind.plural()));
-                    self.world.operators[operator].drop_event(kind);
-                }
+                90..93 => self.repeat(operator, kind),
+                93..96 if self.world.operators[operator].behind(kind) > 0 => self.lose(operator, kind),
                 96..98 => self.world.operators[operator].relist(kind),
-                98.. => self.replace(operator),
+                98 => drop(self.world.operators[operator].hear_notices()),
+                99.. => self.replace(operator),
                 _ => {}
             }
         }
+    }
+
+    /// One and the same worker fails again and again, with the same last words or with others.
+    fn fail_again(&mut self) {
+        let Some(pod) = self.some_pod() else { return };
+        let code = self.rng.choice([1, 1, 2, 137]).unwrap_or(1);
+        let words = LAST_WORDS[self.rng.usize(0..LAST_WORDS.len())];
+        let varies = self.chance(30);
+        for _ in 0..self.rng.usize(3..6) {
+            self.world.run_all();
+            self.settle();
+            let words = if varies { LAST_WORDS[self.rng.usize(0..LAST_WORDS.len())] } else { words };
+            self.world.fail_saying(&pod, code, words);
+            self.settle();
+            self.world.release();
+            self.settle();
+            if self.chance(15) {
+                self.rest();
+            }
+            // The longest wait after so few failures is not much longer.
+            self.world.skip(Duration::from_secs(90));
+            self.settle();
+        }
+    }
+
+    /// Two operators: one works as if it were alone, and then the other one, which has seen only a part of what happened meanwhile.
+    fn duel(&mut self) {
+        let first = self.rng.usize(0..2);
+        self.world.work_alone(1 - first, &Watched::ALL);
+        for _ in 0..self.rng.usize(1..5) {
+            self.cluster();
+            if self.chance(30) {
+                // In all less than an operator waits for a watch that is late.
+                let seconds = self.rng.u64(1..7);
+                self.world.skip(Duration::from_secs(seconds));
+            }
+            self.world.work_alone(first, &Watched::ALL);
+        }
+        let seen = Watched::ALL.into_iter().filter(|_| self.rng.bool()).collect::<Vec<_>>();
+        self.world.tell(|| format!("the other operator sees {seen:?}"));
+        self.world.work_alone(1 - first, &seen);
     }
 
     fn some_pod(&mut self) -> Option<String> {
@@ -277,8 +377,22 @@ impl History {
                 self.world.release();
             }
             94..96 => self.world.heal_nodes(),
+            96..98 => self.announce(&pod),
             _ => self.world.collect(),
         }
+    }
+
+    /// The node of this pod will be taken away; there may be no other, and then the next pod comes to the same one.
+    fn announce(&mut self, pod: &str) {
+        self.world.announce(pod);
+        if self.rng.bool() {
+            return;
+        }
+        self.settle();
+        self.world.release();
+        self.settle();
+        self.world.run_all();
+        self.settle();
     }
 
     fn user(&mut self) {
@@ -324,7 +438,8 @@ impl History {
                 self.world.set_quota(quota);
             }
             86..90 => self.plant(),
-            90..93 if !self.ordinary => self.world.remove_status(name),
+            90..92 => self.world.remove_status(name),
+            92..93 if !self.ordinary => self.world.audit(name, false),
             95..97 if !self.ordinary => {
                 let unreadable = self.rng.bool();
                 self.world.set_unreadable(name, unreadable);
@@ -349,6 +464,7 @@ impl History {
 
     /// An operator dies. Some of what it has asked for may be on its way already.
     fn kill(&mut self, index: usize) {
+        self.world.meets(Mishap::Crash);
         let percent = self.rng.choice([0, 50, 100]).unwrap_or(0);
         let Self { rng, world, .. } = self;
         world.kill_operator_late(index, &mut || rng.u32(0..100) < percent);
@@ -366,8 +482,7 @@ impl History {
                 self.replace(index);
             }
             40..60 if self.world.operators.len() < 2 => {
-                self.world.check.rivals = true;
-                self.world.start_operator();
+                self.world.start_rival();
             }
             60..80 if self.world.operators.len() > 1 => {
                 let index = self.rng.usize(0..self.world.operators.len());
@@ -392,6 +507,7 @@ impl History {
         self.world.server().reads_old = false;
         self.world.server().collects_at_once = true;
         self.world.heal_nodes();
+        self.world.keep_nodes();
         let strangers: Vec<(TargetKind, String)> = {
             let server = self.world.server();
             let theirs = server.children().filter(|(_, child)| !child.ours);
@@ -400,7 +516,13 @@ impl History {
         for (kind, name) in strangers {
             self.world.remove(kind, &name);
         }
+        for name in std::mem::take(&mut self.budgets) {
+            if !self.world.server().take_budget(&name) {
+                self.world.fail(&format!("budget {name} is not ours, and was changed or removed"));
+            }
+        }
         for name in [NAME, OTHER] {
+            self.world.audit(name, false);
             self.world.set_unreadable(name, false);
             self.world.edit(name, |spec| {
                 spec.suspend = None;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use trainyard_sim::scenario::{Disturbance, compare, disturbances, library, tell};
-use trainyard_sim::{Make, history};
+use trainyard_sim::{Make, history, scenario};
 
 /// A history is thousands of small allocations; this is a third of its time.
 #[global_allocator]
@@ -114,10 +114,7 @@ fn scenarios(threads: usize) -> ExitCode {
         println!("{}: {} disturbances, {} broken", scenario.name, all.len(), broken.len());
         for (number, disturbance, why) in broken.iter().take(3) {
             let why: String = why.chars().take(2000).collect();
-            println!(
-                "  {disturbance:?}: {why}\n  cargo run -q -p trainyard-sim -- --scenario '{}' {number}",
-                scenario.name
-            );
+            println!("  {disturbance:?}: {why}\n  {}", scenario::replay(scenario.name, *number));
         }
         failures += broken.len();
     }
@@ -174,7 +171,7 @@ fn many(args: &Args) -> ExitCode {
     let rate = args.histories as f64 / seconds / threads as f64;
     println!("{} histories in {seconds:.1} s: {rate:.0} per second and core", args.histories);
     for (seed, why) in &failed {
-        println!("history {seed} broke a rule: {why}\n  cargo run -q -p trainyard-sim -- --seed {seed}");
+        println!("history {seed} broke a rule: {why}\n  {}", history::replay(*seed));
     }
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

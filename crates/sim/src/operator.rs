@@ -1,17 +1,21 @@
 //! One operator in the simulation: the real core, the real order of turns, the real looks, each as a future that is polled by hand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use trainyard_operator::{Core, Eyes, JobKey, Look, Metrics, Moment, Planner, Turn, Turns, Watched, record};
-use trainyard_plan::{AgentView, PodPhase, PodView, Settings, Snapshot, Tail, World as Roles};
+use trainyard_operator::{
+    Core, Eyes, JobKey, Look, Metrics, Moment, Planner, Turn, Turns, Watched, record, unread,
+};
+use trainyard_plan::{AgentView, NodeNotice, PodPhase, PodView, Settings, Snapshot, Tail, World as Roles};
 use trainyard_progress::Progress;
 
+use crate::check::Sight;
 use crate::port::{Fate, Gate, SimPort, lock};
+use crate::server::Child;
 
 /// What all operators of a world share.
 #[derive(Clone)]
@@ -39,7 +43,11 @@ pub(crate) struct Operator {
     pub(crate) next: Option<Instant>,
     /// How much of each watch's journal has been seen.
     seen: [usize; Watched::ALL.len()],
+    /// Of that, what was lost since the watch last started over: kind and number.
+    missed: BTreeSet<(usize, usize)>,
     ears: Arc<Mutex<Ears>>,
+    /// The nodes of which it knows that they will be taken away.
+    announced: BTreeSet<String>,
 }
 
 /// Whose logs an operator follows, by job: the uids of pods.
@@ -63,7 +71,9 @@ impl Operator {
             tasks: Vec::new(),
             next: None,
             seen: [0; Watched::ALL.len()],
+            missed: BTreeSet::new(),
             ears: Arc::default(),
+            announced: BTreeSet::new(),
         };
         for kind in Watched::ALL {
             operator.relist(kind);
@@ -78,6 +88,7 @@ impl Operator {
             (server.list(kind), server.journal(kind).len())
         };
         self.seen[kind as usize] = end;
+        self.missed.retain(|(lost, _)| *lost != kind as usize);
         for sighting in list {
             self.see(sighting);
         }
@@ -108,6 +119,21 @@ impl Operator {
         true
     }
 
+    /// It hears which nodes will be taken away. Says whether that is news.
+    pub(crate) fn hear_notices(&mut self) -> bool {
+        let announced = lock(&self.port.server).announced.clone();
+        if announced == self.announced {
+            return false;
+        }
+        let notice = |node: &String| NodeNotice { node: node.clone(), why: "spot".to_owned() };
+        let about = lock(&self.core).hear_notices(announced.iter().map(notice).collect());
+        self.announced = announced;
+        for key in about {
+            self.turns.add(key);
+        }
+        true
+    }
+
     /// The last event comes once more.
     pub(crate) fn repeat(&mut self, kind: Watched) {
         let last = self.seen[kind as usize].checked_sub(1);
@@ -117,9 +143,27 @@ impl Operator {
         }
     }
 
+    /// The watch goes back to where it had told so much.
+    pub(crate) fn go_back(&mut self, kind: Watched, told: usize) {
+        self.seen[kind as usize] = told;
+    }
+
     /// The next event never comes.
     pub(crate) fn drop_event(&mut self, kind: Watched) {
+        self.missed.insert((kind as usize, self.seen[kind as usize]));
         self.seen[kind as usize] += 1;
+    }
+
+    /// What it acts from if it looks now.
+    pub(crate) fn sight(&self, clock_set: usize) -> Sight {
+        let wall = lock(&self.house.clock).wall;
+        let ahead = wall.duration_since(lock(&self.port.server).now);
+        Sight { seen: self.seen, missed: self.missed.clone(), wall, ahead, clock_set }
+    }
+
+    /// Whether its watches have told it of everything.
+    pub(crate) fn misses_nothing(&self) -> bool {
+        self.missed.is_empty()
     }
 
     fn see(&mut self, sighting: trainyard_operator::Sighting) {
@@ -182,8 +226,8 @@ impl Operator {
         self.poll();
     }
 
-    /// A pod says something. Whoever follows its log hears it.
-    pub(crate) fn hear(&mut self, job: &JobKey, pod: &str, now: Moment) {
+    /// A pod says something. Whoever follows its log hears it. Says whether what its agent said was heard.
+    pub(crate) fn hear(&mut self, job: &JobKey, pod: &str, now: Moment) -> bool {
         let (program, agent) = {
             let ears = lock(&self.ears);
             let follows = |who: &BTreeMap<JobKey, String>| who.get(job).is_some_and(|uid| uid == pod);
@@ -192,15 +236,22 @@ impl Operator {
         let server = lock(&self.port.server);
         let mut core = lock(&self.core);
         if let Some(said) = server.said.get(pod).filter(|_| program) {
-            core.hear_progress(job, Some(at(said, now.wall)), now.instant);
+            core.hear_progress(job, pod, Some(at(said, now.wall)), now.instant);
         }
         if let Some(report) = server.reports.get(pod).filter(|_| agent) {
-            core.hear_agent(job, AgentView { pod: pod.to_owned(), report: report.clone() });
+            let attempt = server.pods().find(|child| child.uid == pod).and_then(Child::attempt);
+            core.hear_agent(job, AgentView { pod: pod.to_owned(), attempt, report: report.clone() });
         }
         drop((server, core));
         if program || agent {
             self.turns.add(job.clone());
         }
+        agent
+    }
+
+    /// The number of its process.
+    pub(crate) fn process(&self) -> Option<usize> {
+        self.port.actor.process()
     }
 
     /// Lets everything go on that can.
@@ -251,8 +302,9 @@ fn listen(
     }
     let (server, mut core, mut ears) = (lock(&port.server), lock(core), lock(ears));
     let name = Roles::of(&snapshot.job).leader();
-    let leader = snapshot.own_pods().find(|pod| pod.name == name && !pod.deleting);
-    if let Some(pod) = leader.filter(|pod| matches!(pod.phase, PodPhase::Running | PodPhase::Succeeded))
+    let leader = snapshot.own_pods().find(|pod| pod.name == name);
+    let begun = |pod: &&PodView| matches!(pod.phase, PodPhase::Running | PodPhase::Succeeded);
+    if let Some(pod) = leader.filter(|pod| !pod.deleting).filter(begun)
         && ears.programs.get(key) != Some(&pod.uid)
     {
         ears.programs.insert(key.clone(), pod.uid.clone());
@@ -261,31 +313,26 @@ fn listen(
         if said.is_some() {
             ears.news.push(key.clone());
         }
-        core.hear_progress(key, said, now.instant);
+        core.hear_progress(key, &pod.uid, said, now.instant);
     }
     if let Some(pod) = leader.filter(|pod| pod.agent_started)
         && ears.agents.get(key) != Some(&pod.uid)
     {
         ears.agents.insert(key.clone(), pod.uid.clone());
         if let Some(report) = server.reports.get(&pod.uid) {
-            core.hear_agent(key, AgentView { pod: pod.uid.clone(), report: report.clone() });
+            core.hear_agent(
+                key,
+                AgentView { pod: pod.uid.clone(), attempt: pod.attempt, report: report.clone() },
+            );
             ears.news.push(key.clone());
         }
     }
-    let number = snapshot.job.status.as_ref().and_then(|status| status.attempts.last());
-    let number = number.filter(|last| last.is_open()).map(|last| last.number);
-    let is_mute = |pod: &&PodView| {
-        pod.phase == PodPhase::Failed
-            && pod.exit.as_ref().is_some_and(|exit| exit.code != 0)
-            && (pod.attempt == number && !pod.deleting && pod.disruption.is_none())
-            && snapshot.tails.iter().all(|tail| tail.pod != pod.uid)
-    };
-    let mute: Vec<&PodView> = snapshot.own_pods().filter(is_mute).collect();
-    for pod in &mute {
-        let text = server.logs.get(&pod.uid).cloned().unwrap_or_default();
+    let unread = unread(snapshot);
+    for pod in &unread {
+        let text = Some(server.logs.get(&pod.uid).cloned().unwrap_or_default());
         core.hear_tail(key, Tail { pod: pod.uid.clone(), text });
     }
-    (!mute.is_empty()).then_some(Duration::ZERO)
+    (!unread.is_empty()).then_some(Duration::ZERO)
 }
 
 /// What was said, as heard at that time.

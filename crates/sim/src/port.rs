@@ -7,6 +7,7 @@ use std::task::Poll;
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::Status;
 use serde_json::Value;
 use trainyard_operator::{JobRef, NewEvent, Port, Refusal, StatusChange, Written};
 use trainyard_plan::{NewObject, NodeState, Target, TargetKind};
@@ -15,7 +16,7 @@ use crate::server::{Actor, Asked, Deed, Server};
 use crate::wire::Landing;
 
 /// How a call fares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
     /// As the API server answers it.
     Served,
@@ -38,12 +39,22 @@ impl Fate {
     fn refusal(self) -> Option<Refusal> {
         match self {
             Fate::Served => None,
-            Fate::Conflict => Some(Refusal::Conflict),
-            Fate::TooMany => Some(Refusal::Passing("too many requests, please try again later".to_owned())),
-            Fate::Broken => Some(Refusal::Passing("Internal Server Error".to_owned())),
+            Fate::Conflict => Some(answer(409, "Conflict", "the object has been modified")),
+            Fate::TooMany => Some(answer(429, "TooManyRequests", "please try again later")),
+            Fate::Broken => Some(answer(500, "InternalError", "Internal Server Error")),
             Fate::AnswerLost | Fate::LandsLate => Some(no_answer()),
         }
     }
+}
+
+/// What the operator makes of this answer.
+fn answer(code: u16, reason: &str, message: &str) -> Refusal {
+    Refusal::from(kube::Error::Api(Status::failure(message, reason).with_code(code).boxed()))
+}
+
+/// As if the write had been seen already.
+fn unheard(written: Written) -> Written {
+    Written { version: 0, ..written }
 }
 
 fn no_answer() -> Refusal {
@@ -57,6 +68,10 @@ pub enum Twist {
     DeletesByName,
     /// It writes to whatever job has the name now, and to whatever version of it.
     WritesByName,
+    /// It does not tell which version a write had, so that nobody can wait for it to be seen.
+    NoEcho,
+    /// It takes a pod for gone that is asked for by name, without asking.
+    BelievesAbsence,
     /// It asks for an object once more when there was no answer, without looking whether it is there.
     Insists,
 }
@@ -174,10 +189,12 @@ impl SimPort {
         let act = || act(&mut lock(&self.server), self.actor);
         match fate.refusal() {
             None => act(),
-            Some(refusal) if fate == Fate::AnswerLost => act().and(Err(refusal)),
             Some(refusal) => {
-                if fate == Fate::LandsLate {
-                    adrift(false);
+                match fate {
+                    // Whatever it was.
+                    Fate::AnswerLost => drop(act()),
+                    Fate::LandsLate => adrift(false),
+                    _ => {}
                 }
                 Err(refusal)
             }
@@ -187,7 +204,12 @@ impl SimPort {
     async fn create_once(&self, job: &JobRef, object: &NewObject) -> Result<Written, Refusal> {
         let asked = Some((Asked::Create, object.kind(), object.name()));
         let what = || format!("create {} {}", object.kind().as_str(), object.name());
-        write!(self, what, asked, create(job, object))
+        let answer = write!(self, what, asked, create(job, object));
+        self.heard(answer)
+    }
+
+    fn heard(&self, answer: Result<Written, Refusal>) -> Result<Written, Refusal> {
+        if self.twist == Some(Twist::NoEcho) { answer.map(unheard) } else { answer }
     }
 }
 
@@ -272,8 +294,8 @@ fn set_budget(
     answer
 }
 
-fn remove_budget(server: &mut Server, _: Actor, job: &JobRef, name: &str) -> Result<(), Refusal> {
-    let answer = server.remove_budget(job, name);
+fn remove_budget(server: &mut Server, by: Actor, job: &JobRef, name: &str) -> Result<(), Refusal> {
+    let answer = server.remove_budget(by, job, name);
     server.logs(|| Deed::RemoveBudget(job.clone(), name.to_owned(), answer.clone()));
     answer
 }
@@ -285,9 +307,9 @@ fn record(server: &mut Server, by: Actor, event: &NewEvent) -> Result<(), Refusa
 }
 
 impl Port for SimPort {
-    async fn stacks(&self, _: &JobRef, _: &Target) -> Option<String> {
-        // Nothing depends on the answer.
-        None
+    async fn stacks(&self, _: &JobRef, pod: &Target) -> Option<String> {
+        let what = || format!("ask {} where it hangs", pod.name);
+        self.call(what, None, None, |server, _| Ok(server.stacks(pod))).await.ok()?
     }
 
     async fn create(&self, job: &JobRef, object: &NewObject) -> Result<Written, Refusal> {
@@ -315,7 +337,8 @@ impl Port for SimPort {
 
     async fn patch(&self, job: &JobRef, target: &Target, patched: &Value) -> Result<Written, Refusal> {
         let what = || format!("patch {} {}", target.kind.as_str(), target.name);
-        write!(self, what, patch(job, target, patched))
+        let answer = write!(self, what, patch(job, target, patched));
+        self.heard(answer)
     }
 
     async fn patch_job(&self, job: &JobRef, patch: &Value) -> Result<Written, Refusal> {
@@ -326,7 +349,8 @@ impl Port for SimPort {
             patch
         });
         let patch = twisted.as_ref().unwrap_or(patch);
-        write!(self, what, patch_job(job, patch))
+        let answer = write!(self, what, patch_job(job, patch));
+        self.heard(answer)
     }
 
     async fn patch_status(&self, job: &JobRef, patch: &Value) -> Result<Written, Refusal> {
@@ -362,7 +386,8 @@ impl Port for SimPort {
                 None => write_status(server, by, job, change),
             }
         };
-        self.call(what, None, Some(&landing), act).await
+        let answer = self.call(what, None, Some(&landing), act).await;
+        self.heard(answer)
     }
 
     async fn delete_job(&self, job: &JobRef) -> Result<(), Refusal> {
@@ -388,8 +413,8 @@ impl Port for SimPort {
         write!(self, what, record(event))
     }
 
-    async fn node(&self, name: &str) -> Result<Option<NodeState>, Refusal> {
-        self.call(|| format!("get node {name}"), None, None, |server, _| Ok(Some(server.node(name)))).await
+    async fn node(&self, name: &str) -> Result<NodeState, Refusal> {
+        self.call(|| format!("get node {name}"), None, None, |server, _| Ok(server.node(name))).await
     }
 
     async fn pods_beside(
@@ -399,7 +424,12 @@ impl Port for SimPort {
         most: usize,
     ) -> Result<Option<Vec<ObjectMeta>>, Refusal> {
         let what = || at.map_or_else(|| "list pods".to_owned(), |at| format!("list pods at {at}"));
-        self.call(what, None, None, |server, _| server.metadata_of_pods(at, most)).await
+        let act = |server: &mut Server, _| {
+            let answer = server.metadata_of_pods(at, most);
+            server.logs(|| Deed::ReadPods(at, most, answer.clone()));
+            answer
+        };
+        self.call(what, None, None, act).await
     }
 
     async fn metadata(
@@ -409,10 +439,18 @@ impl Port for SimPort {
         name: &str,
         at: Option<u64>,
     ) -> Result<ObjectMeta, Refusal> {
+        if self.twist == Some(Twist::BelievesAbsence) && kind == TargetKind::Pod && at.is_none() {
+            return Err(Refusal::NotFound);
+        }
         let what = || {
             let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
             format!("get {} {name}{at}", kind.as_str())
         };
-        self.call(what, None, None, |server, _| server.metadata(kind, name, at)).await
+        let act = |server: &mut Server, _| {
+            let answer = server.metadata(kind, name, at);
+            server.logs(|| Deed::Read(kind, name.to_owned(), at, Box::new(answer.clone())));
+            answer
+        };
+        self.call(what, None, None, act).await
     }
 }

@@ -19,6 +19,8 @@ pub struct Late {
     pub(crate) by: Actor,
     /// In words, if somebody wants to read them.
     pub(crate) what: String,
+    /// The version at which it was sent.
+    pub(crate) sent: u64,
     /// It has landed by then.
     pub(crate) due: Timestamp,
     pub(crate) landing: Landing,
@@ -28,6 +30,7 @@ impl Server {
     /// From now on, nobody waits for this any more.
     pub(crate) fn set_adrift(&mut self, by: Actor, what: String, died: bool, landing: Landing) {
         let due = self.now + if died { AFTER_DEATH } else { AFTER_TIMEOUT };
-        self.wire.push(Late { by: by.late(), what, due, landing });
+        let sent = self.version();
+        self.wire.push(Late { by: by.late(), what, sent, due, landing });
     }
 }

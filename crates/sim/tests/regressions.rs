@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
-use trainyard_api::{Cause, Role, RoleOrder, State, TrainingJobSpec, TrainingJobStatus, names};
+use trainyard_api::{
+    Cause, CleanPodPolicy, RestartPolicy, Role, RoleOrder, State, TrainingJobSpec, TrainingJobStatus, names,
+};
 use trainyard_operator::Watched;
 use trainyard_plan::TargetKind;
 use trainyard_sim::scenario::spec;
@@ -96,6 +98,24 @@ fn a_label_that_is_lost_while_the_job_cannot_be_read_is_put_back() {
     world.pass(Duration::from_secs(5));
     assert!(has_label(&world, "bert-workers-0"));
     assert_eq!((world.state(NAME), status(&world).attempts.len()), (Some(State::Running), 1));
+}
+
+/// The job had failed, and when the operator's patience was over, the watch had not told so yet: from what it had seen, its pods were to be
+/// made, and they were. (Seeds 6955 and 39881.)
+#[test]
+fn a_job_that_has_ended_is_not_begun_again_because_the_watch_is_slow() {
+    let spec = TrainingJobSpec {
+        restart_policy: Some(RestartPolicy::Never),
+        clean_pod_policy: Some(CleanPodPolicy::All),
+        ..spec()
+    };
+    let mut world = submitted(with_evaluator(spec));
+    let (from, time) = (world.delivered() + 2, Duration::from_mins(5));
+    world.set_delivery(Delivery::Slow { from, time, kind: Some(Watched::Jobs) });
+    world.fail_pod("bert-workers-0", 1);
+    world.pass(Duration::from_mins(2));
+    assert_eq!(world.state(NAME), Some(State::Failed));
+    assert!(world.pod_names().is_empty(), "{:?}", world.pod_names());
 }
 
 /// A busy server's 409 was taken for "there is another pod of that name", and so the pod for gone.
@@ -334,4 +354,99 @@ fn a_job_that_cannot_be_read_leaves_the_next_of_its_name_alone() {
     world.land_all();
     let server = world.server();
     assert!(server.job(NAME).unwrap().metadata.finalizers.is_some());
+}
+
+/// A job whose checkpoints go with it cannot be read any more when its deletion is seen: nobody knows then that they were to go, so they
+/// stay, and it goes all the same (seed 202764). The checker had demanded what nobody could know.
+#[test]
+fn the_checkpoints_of_a_job_that_cannot_be_read_outlive_it() {
+    let mut world = running(TrainingJobSpec {
+        checkpoint: serde_json::from_value(json!({"deleteOnCompletion": true})).ok(),
+        checkpoint_dir: Some("/checkpoints".into()),
+        ..spec()
+    });
+    world.delete_job(NAME);
+    world.set_unreadable(NAME, true);
+    world.settle();
+    world.release();
+    world.settle();
+    assert!(!world.exists(NAME));
+    let server = world.server();
+    let claims: Vec<&String> = server.all(TargetKind::Claim).keys().collect();
+    assert_eq!(claims, ["bert-checkpoints"]);
+}
+
+/// What is saved between the order to go and the end is what the next attempt goes on from.
+#[test]
+fn what_is_saved_in_the_time_that_is_left_is_gone_on_from() {
+    let mut world = running(TrainingJobSpec { checkpoint_dir: Some("/checkpoints".into()), ..spec() });
+    world.save(NAME);
+    world.edit(NAME, |spec| spec.suspend = Some(true));
+    world.settle();
+    world.save(NAME);
+    world.settle();
+    world.release();
+    world.settle();
+    world.edit(NAME, |spec| spec.suspend = Some(false));
+    world.settle();
+    let attempt = status(&world).attempts.pop().unwrap();
+    assert_eq!(attempt.resumed_from.unwrap().path, "/checkpoints/step-20");
+}
+
+/// Half a gang is taken back, because a quota refused the rest, and the operator dies when it has asked for that. Its successor has room,
+/// and goes on with the half that is there; then what the first had asked for happens. The checker blamed the dead (seed 1001384).
+#[test]
+fn half_a_gang_that_is_taken_back_late_is_made_again() {
+    for calls in 0..16 {
+        let mut world = World::new(Make::default(), true);
+        world.crashes_late = true;
+        world.set_quota(Some(1));
+        world.submit(NAME, spec());
+        world.stop_after(calls);
+        world.set_quota(None);
+        world.replace_operator(0);
+        world.settle();
+        world.land_all();
+        for _ in 0..3 {
+            world.pass(Duration::from_secs(30));
+            world.release();
+            world.run_all();
+        }
+        world.settle();
+        assert_eq!(world.state(NAME), Some(State::Running), "dead after {calls} calls");
+    }
+}
+
+/// An operator dies when it has sent its first pods, and one of them comes when its worker is to be replaced in the next attempt. The new pod
+/// was asked for before the old one was removed, in vain and for ever. (Seed 1093099.)
+#[test]
+fn a_worker_is_replaced_although_a_pod_of_an_earlier_attempt_has_its_name() {
+    let mut world = World::new(Make::default(), true);
+    world.submit(NAME, one_by_one());
+    // The service and the config map are there, and pods are asked for.
+    world.stop_after(2);
+    world.kill_operator_late(0, &mut || true);
+    assert!(world.adrift() > 1);
+    world.start_operator();
+    world.settle();
+    world.run_all();
+    world.edit(NAME, |spec| spec.image = Some("my/trainer:2".into()));
+    world.settle();
+    world.release();
+    world.settle();
+    world.run_all();
+    world.settle();
+    assert_eq!((world.state(NAME), status(&world).attempts.len()), (Some(State::Running), 2));
+    world.fail_pod("bert-workers-0", 1);
+    world.settle();
+    // When it may be replaced, the old one comes.
+    world.skip(Duration::from_secs(20));
+    world.land_all();
+    world.pass(Duration::from_mins(2));
+    world.release();
+    world.pass(Duration::from_mins(2));
+    world.run_all();
+    world.settle();
+    assert_eq!(world.state(NAME), Some(State::Running));
+    assert!(world.server().pods().all(|pod| pod.attempt() == Some(2)));
 }

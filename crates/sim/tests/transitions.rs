@@ -5,6 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray,
+};
 use serde_json::{Value, json};
 use trainyard_api::{State, TrainingJobSpec, crd, names};
 use trainyard_plan::NewObject;
@@ -12,12 +15,18 @@ use trainyard_sim::{Make, World};
 
 const NAME: &str = "bert";
 
-/// Fields that the API server does not let anybody change.
-const IMMUTABLE: [&str; 6] = ["framework", "model", "dataset", "gpusPerWorker", "gpuPerWorker", "managedBy"];
+/// What has no other value here, and why: the API server does not let anybody change it.
+const IMMUTABLE: [&str; 7] =
+    ["framework", "model", "dataset", "gpusPerWorker", "gpuPerWorker", "managedBy", "checkpoint.storage"];
 
-/// Another value for every field that can be changed.
-fn others() -> BTreeMap<&'static str, Value> {
-    BTreeMap::from([
+/// Another value for every field that can be changed; for fields that have fields of their own, several.
+fn others() -> Vec<(&'static str, Value)> {
+    let role = |field: &str, value: Value| {
+        let mut role = json!({"name": "eval", "replicas": 1});
+        role[field] = value;
+        ("roles", json!([role]))
+    };
+    vec![
         ("image", json!("my/trainer:2")),
         ("command", json!(["python", "other.py"])),
         ("args", json!(["--fast"])),
@@ -25,18 +34,35 @@ fn others() -> BTreeMap<&'static str, Value> {
         ("workers", json!(3)),
         ("procsPerWorker", json!(2)),
         ("resources", json!({"limits": {"cpu": "2"}})),
+        ("resources", json!({"requests": {"cpu": "1"}})),
         ("hyperparameters", json!({"lr": 0.1})),
-        ("env", json!([{"name": "MODE", "value": "other"}])),
-        ("envFrom", json!([{"configMapRef": {"name": "other"}}])),
+        ("env", env()),
+        ("envFrom", json!([{"configMapRef": {"name": "other", "optional": true}}])),
+        ("envFrom", json!([{"prefix": "S_", "secretRef": {"name": "other", "optional": true}}])),
         ("dataVolume", json!({"claimName": "data"})),
+        ("dataVolume", json!({"claimName": "data", "readOnly": true})),
         ("dataMountPath", json!("/other")),
         ("checkpoint", json!({"enabled": true, "frequency": 7})),
+        ("checkpoint", json!({"enabled": false})),
+        ("checkpoint", json!({"directory": "/other"})),
+        ("checkpoint", json!({"layout": "torch"})),
+        ("checkpoint", json!({"resume": "Never"})),
+        ("checkpoint", json!({"keepLast": 7})),
+        ("checkpoint", json!({"resumeArg": "--resume={path}"})),
+        ("checkpoint", json!({"deleteOnCompletion": true})),
+        ("checkpoint", json!({"holdEvictions": true})),
         ("checkpointDir", json!("/other")),
         ("checkpointInterval", json!(9)),
         ("networking", json!({"hostNetwork": true})),
+        ("networking", json!({"masterPort": 12345})),
+        ("networking", json!({"backend": "gloo"})),
+        ("networking", json!({"interface": "eth1"})),
         ("backoffLimit", json!(1)),
         ("restartPolicy", json!("Never")),
         ("failurePolicy", json!({"restartScope": "Worker"})),
+        ("failurePolicy", json!({"rules": [{"exitCodes": [3], "action": "Ignore"}]})),
+        ("failurePolicy", json!({"rules": [{"reasons": ["OOMKilled"], "action": "Fail"}]})),
+        ("failurePolicy", json!({"rules": [{"logPattern": "ECC", "action": "RestartWithoutCounting"}]})),
         ("successPolicy", json!("AnyWorker")),
         ("suspend", json!(true)),
         ("activeDeadlineSeconds", json!(100_000)),
@@ -45,8 +71,35 @@ fn others() -> BTreeMap<&'static str, Value> {
         ("ttlSecondsAfterFinished", json!(5)),
         ("cleanPodPolicy", json!("All")),
         ("progress", json!({"source": "None"})),
-        ("roles", json!([{"name": "eval", "replicas": 1}])),
+        ("progress", json!({"totalEpochs": 12})),
+        role("replicas", json!(2)),
+        role("ranked", json!(true)),
+        role("success", json!("Decides")),
+        role("order", json!("AfterWorkers")),
+        role("image", json!("my/other:1")),
+        role("command", json!(["other"])),
+        role("args", json!(["--other"])),
+        role("env", env()),
+        role("gpusPerReplica", json!(1)),
+        role("resources", json!({"limits": {"cpu": "2"}, "requests": {"cpu": "1"}})),
+        role("template", json!({"spec": {"priorityClassName": "low"}})),
         ("template", json!({"spec": {"priorityClassName": "low"}})),
+        ("template", json!({"metadata": {"labels": {"team": "other"}}})),
+    ]
+}
+
+/// A variable from everywhere that one can come from.
+fn env() -> Value {
+    let source = |name: &str, kind: &str, value: Value| json!({"name": name, "valueFrom": {kind: value}});
+    json!([
+        {"name": "MODE", "value": "other"},
+        source("MAP", "configMapKeyRef", json!({"name": "map", "key": "key", "optional": true})),
+        source("SECRET", "secretKeyRef", json!({"name": "secret", "key": "key", "optional": true})),
+        source("NODE", "fieldRef", json!({"apiVersion": "v1", "fieldPath": "spec.nodeName"})),
+        source("CPU", "resourceFieldRef",
+            json!({"resource": "limits.cpu", "divisor": "1", "containerName": names::CONTAINER})),
+        source("FILE", "fileKeyRef",
+            json!({"volumeName": "files", "path": "a.env", "key": "key", "optional": true})),
     ])
 }
 
@@ -58,12 +111,37 @@ fn spec(value: &Value) -> TrainingJobSpec {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-fn live() -> World {
+/// The same with this in it.
+fn with(field: &str, other: &Value) -> Value {
+    let mut changed = base();
+    // The two names of one thing are never both there.
+    if field == "workers" {
+        changed.as_object_mut().unwrap().remove("numWorkers");
+    }
+    if other.get("directory").is_some() {
+        changed.as_object_mut().unwrap().remove("checkpointDir");
+    }
+    // What means nothing without another.
+    if field == "dataMountPath" {
+        changed["dataVolume"] = json!({"claimName": "data"});
+    }
+    if other.get("resumeArg").is_some() {
+        changed["command"] = json!(["python", "train.py"]);
+    }
+    changed[field] = other.clone();
+    changed
+}
+
+fn live(value: &Value) -> World {
     let mut world = World::new(Make::default(), false);
     world.server().keeps_made = true;
-    world.submit(NAME, spec(&base()));
+    world.submit(NAME, spec(value));
     settle(&mut world);
     world
+}
+
+fn edit(world: &mut World, value: &Value) {
+    world.edit(NAME, |old| *old = spec(value));
 }
 
 /// Everything comes to rest, and all pods run.
@@ -139,63 +217,116 @@ fn forget(value: &mut Value) {
     }
 }
 
-#[test]
-fn every_field_that_can_be_changed_has_another_value_here() {
-    let schema = crd::schema();
-    let fields = schema.properties.as_ref().and_then(|all| all["spec"].properties.as_ref()).unwrap();
-    let known: BTreeSet<&str> = others().into_keys().chain(IMMUTABLE).collect();
-    let all: BTreeSet<&str> = fields.keys().map(String::as_str).collect();
-    assert_eq!(all, known);
+/// All leaves of a schema, with dots between names; a list is what its items are.
+fn leaves(schema: &JSONSchemaProps, path: &str, all: &mut BTreeSet<String>) {
+    let mut schema = schema;
+    while let Some(JSONSchemaPropsOrArray::Schema(items)) = &schema.items {
+        schema = items;
+    }
+    match &schema.properties {
+        Some(fields) => {
+            for (name, field) in fields {
+                let dot = if path.is_empty() { "" } else { "." };
+                leaves(field, &format!("{path}{dot}{name}"), all);
+            }
+        }
+        None => drop(all.insert(path.to_owned())),
+    }
 }
 
-/// More values of fields that have fields of their own.
-fn deeper() -> Vec<(&'static str, Value)> {
-    vec![
-        ("checkpoint", json!({"resume": "Never"})),
-        ("checkpoint", json!({"keepLast": 7})),
-        ("checkpoint", json!({"resumeArg": "--resume={path}"})),
-        ("checkpoint", json!({"deleteOnCompletion": true})),
-        ("checkpoint", json!({"holdEvictions": true})),
-        ("checkpoint", json!({"enabled": false})),
-        ("networking", json!({"masterPort": 12345})),
-        ("networking", json!({"backend": "gloo"})),
-        ("failurePolicy", json!({"rules": [{"exitCodes": [3], "action": "Ignore"}]})),
-        ("roles", json!([{"name": "ps", "replicas": 2, "ranked": true}])),
-        ("roles", json!([{"name": "head", "replicas": 1, "success": "Decides"}])),
-        ("roles", json!([{"name": "eval", "replicas": 1, "order": "AfterWorkers"}])),
-        ("template", json!({"metadata": {"labels": {"team": "other"}}})),
-    ]
+/// Those of these leaves that are in a value.
+fn reached(value: &Value, path: &str, all: &BTreeSet<String>, found: &mut BTreeSet<String>) {
+    if all.contains(path) {
+        found.insert(path.to_owned());
+        return;
+    }
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                reached(value, &format!("{path}.{name}"), all, found);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| reached(item, path, all, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_leaf_that_can_be_changed_has_another_value_here() {
+    let schema = crd::schema();
+    let mut all = BTreeSet::new();
+    leaves(&schema.properties.as_ref().unwrap()["spec"], "", &mut all);
+    assert!(all.len() > 90, "{all:?}");
+    let is_fixed = |leaf: &String| {
+        IMMUTABLE
+            .iter()
+            .any(|fixed| leaf == fixed || leaf.strip_prefix(fixed).is_some_and(|rest| rest.starts_with('.')))
+    };
+    all.retain(|leaf| !is_fixed(leaf));
+    let mut found = BTreeSet::new();
+    for (field, other) in others() {
+        reached(&other, field, &all, &mut found);
+    }
+    assert_eq!(all.difference(&found).collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+fn wanted(field: &str) -> State {
+    if field == "suspend" { State::Suspended } else { State::Running }
 }
 
 #[test]
 fn there_and_back_again_leaves_nothing() {
-    let before = left(&live());
-    for (field, other) in others().into_iter().chain(deeper()) {
+    let before = left(&live(&base()));
+    for (field, other) in others() {
         let what = format!("{field}: {other}");
-        // The two names of one thing are never both there.
-        let alias = [("workers", "numWorkers")].into_iter().find(|(one, _)| *one == field);
-        let mut changed = base();
-        if let Some((_, twin)) = alias {
-            changed.as_object_mut().unwrap().remove(twin);
-        }
-        // What means nothing without another.
-        if field == "dataMountPath" {
-            changed["dataVolume"] = json!({"claimName": "data"});
-        }
-        if other.get("resumeArg").is_some() {
-            changed["command"] = json!(["python", "train.py"]);
-        }
-        changed[field] = other;
-        let mut world = live();
-        world.edit(NAME, |spec| {
-            *spec = serde_json::from_value(changed).unwrap_or_else(|error| panic!("{field}: {error}"));
-        });
+        let mut world = live(&base());
+        edit(&mut world, &with(field, &other));
         settle(&mut world);
-        let wanted = if field == "suspend" { State::Suspended } else { State::Running };
-        assert_eq!(world.state(NAME), Some(wanted), "{what} is in effect");
-        world.edit(NAME, |spec| *spec = serde_json::from_value(base()).unwrap());
+        assert_eq!(world.state(NAME), Some(wanted(field)), "{what} is in effect");
+        edit(&mut world, &base());
         settle(&mut world);
         assert_eq!(left(&world), before, "{what}");
         world.expect_quiet();
+    }
+}
+
+/// What was there from the beginning is taken away and put back. A claim that was made meanwhile stays: there may be work in it. So do
+/// the service and the config map of a job that was to be suspended before it had any.
+#[test]
+fn away_and_back_again_leaves_nothing() {
+    for (field, other) in others().into_iter().filter(|(field, _)| *field != "suspend") {
+        let what = format!("{field}: {other}");
+        let set = with(field, &other);
+        let before = left(&live(&set));
+        let mut world = live(&set);
+        edit(&mut world, &base());
+        settle(&mut world);
+        assert_eq!(world.state(NAME), Some(State::Running), "{what} is gone");
+        edit(&mut world, &set);
+        settle(&mut world);
+        let mut after = left(&world);
+        let known = before["objects"].as_object().unwrap();
+        let objects = after["objects"].as_object_mut().unwrap();
+        objects.retain(|name, _| !name.starts_with("claim ") || known.contains_key(name));
+        assert_eq!(after, before, "{what}");
+        world.expect_quiet();
+    }
+}
+
+/// Whoever changes a mind does not wait until the first change has come to an end.
+#[test]
+fn there_and_at_once_back_again_leaves_nothing() {
+    let before = left(&live(&base()));
+    for (field, other) in others() {
+        for calls in [0, 1, 2, 3, 5, 8] {
+            let what = format!("{field}: {other}, back after {calls} calls");
+            let mut world = live(&base());
+            edit(&mut world, &with(field, &other));
+            world.stop_after(world.calls() + calls);
+            edit(&mut world, &base());
+            settle(&mut world);
+            assert_eq!(left(&world), before, "{what}");
+            world.expect_quiet();
+        }
     }
 }

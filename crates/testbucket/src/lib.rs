@@ -40,8 +40,12 @@ pub struct Server {
     parts: Arc<Mutex<Parts>>,
     /// No request is answered with anything but 503.
     is_down: Arc<AtomicBool>,
+    /// Every request waits until this is over.
+    is_slow: Arc<AtomicBool>,
     /// The end of the names that are answered with 403.
-    refused: Arc<Mutex<Option<String>>>,
+    refused: Refused,
+    /// The name of an object that every listing has.
+    listed: Arc<Mutex<Option<String>>>,
     held: Receiver<()>,
 }
 
@@ -65,12 +69,20 @@ impl Server {
         let is_down = Arc::new(AtomicBool::new(false));
         let (tell, held) = channel();
         let refused = Arc::new(Mutex::new(None));
-        let shared = (parts.clone(), is_down.clone(), refused.clone());
+        let is_slow = Arc::new(AtomicBool::new(false));
+        let listed = Arc::new(Mutex::new(None));
+        let shared = Orders {
+            parts: parts.clone(),
+            is_down: is_down.clone(),
+            is_slow: is_slow.clone(),
+            refused: refused.clone(),
+            listed: listed.clone(),
+        };
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(serve(listener, (vendor, service), shared, tell));
         });
-        Self { endpoint, vendor, parts, is_down, refused, held }
+        Self { endpoint, vendor, parts, is_down, is_slow, refused, listed, held }
     }
 
     pub fn parts_are(&self, parts: Parts) {
@@ -82,9 +94,24 @@ impl Server {
         self.is_down.store(down, Ordering::SeqCst);
     }
 
+    /// Whether no request is answered for now. The test is told of each.
+    pub fn is_slow(&self, slow: bool) {
+        self.is_slow.store(slow, Ordering::SeqCst);
+    }
+
     /// Whether the objects whose names end like this are out of reach, as a policy of the bucket may have it.
     pub fn refuses(&self, end: Option<&str>) {
-        *self.refused.lock().unwrap() = end.map(str::to_owned);
+        *self.refused.lock().unwrap() = end.map(|end| (end.to_owned(), Effect::None));
+    }
+
+    /// The same for writes that are done all the same: only whoever asked for them does not hear of it.
+    pub fn hides(&self, end: Option<&str>) {
+        *self.refused.lock().unwrap() = end.map(|end| (end.to_owned(), Effect::OfWrites));
+    }
+
+    /// Has every listing name this, too: a name that no file can have.
+    pub fn lists(&self, name: &str) {
+        *self.listed.lock().unwrap() = Some(name.to_owned());
     }
 
     pub fn wait_until_held(&self) {
@@ -107,30 +134,55 @@ impl Server {
 }
 
 /// What the server has been told.
-type Orders = (Arc<Mutex<Parts>>, Arc<AtomicBool>, Arc<Mutex<Option<String>>>);
+#[derive(Clone)]
+struct Orders {
+    parts: Arc<Mutex<Parts>>,
+    is_down: Arc<AtomicBool>,
+    is_slow: Arc<AtomicBool>,
+    refused: Refused,
+    listed: Arc<Mutex<Option<String>>>,
+}
+
+/// How the names end of objects that are refused, and whether anything happens to them all the same.
+type Refused = Arc<Mutex<Option<(String, Effect)>>>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    None,
+    OfWrites,
+}
 
 async fn serve(
     listener: std::net::TcpListener,
     (vendor, service): (Vendor, s3s::service::S3Service),
-    (parts, is_down, refused): Orders,
+    orders: Orders,
     tell: Sender<()>,
 ) {
     listener.set_nonblocking(true).unwrap();
     let listener = tokio::net::TcpListener::from_std(listener).unwrap();
     loop {
         let (socket, _) = listener.accept().await.unwrap();
-        let (service, parts, tell) = (service.clone(), parts.clone(), tell.clone());
-        let (is_down, refused) = (is_down.clone(), refused.clone());
+        let (service, orders, tell) = (service.clone(), orders.clone(), tell.clone());
         let answer = service_fn(move |mut request: hyper::Request<Incoming>| {
-            let (service, tell) = (service.clone(), tell.clone());
+            let (service, tell, is_slow) = (service.clone(), tell.clone(), orders.is_slow.clone());
             let is_second_part = request.uri().query().is_some_and(|query| query.contains("partNumber=2"));
-            let fate = if is_second_part { *parts.lock().unwrap() } else { Parts::Served };
-            let is_down = is_down.load(Ordering::SeqCst);
-            let is_refused =
-                refused.lock().unwrap().as_ref().is_some_and(|end| request.uri().path().ends_with(end));
+            let fate = if is_second_part { *orders.parts.lock().unwrap() } else { Parts::Served };
+            let is_down = orders.is_down.load(Ordering::SeqCst);
+            let refused = orders.refused.lock().unwrap().clone();
+            let refused =
+                refused.filter(|(end, _)| request.uri().path().ends_with(end)).map(|(_, effect)| effect);
+            let is_hidden = refused == Some(Effect::OfWrites) && request.method() == hyper::Method::PUT;
+            let is_listing = request.uri().query().is_some_and(|query| query.contains("list-type=2"));
+            let listed = orders.listed.lock().unwrap().clone().filter(|_| is_listing);
             let google = if vendor == Vendor::Google { google::translate(&mut request) } else { None };
             async move {
-                if is_refused {
+                if is_slow.load(Ordering::SeqCst) {
+                    tell.send(()).unwrap();
+                }
+                while is_slow.load(Ordering::SeqCst) {
+                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                }
+                if refused == Some(Effect::None) {
                     return Ok(answered(hyper::StatusCode::FORBIDDEN, ""));
                 }
                 if is_down {
@@ -141,7 +193,13 @@ async fn serve(
                 }
                 match fate {
                     Parts::Served => {
-                        Service::call(&service, request).await.map_err(|error| format!("{error:?}"))
+                        let answer =
+                            Service::call(&service, request).await.map_err(|error| format!("{error:?}"))?;
+                        match listed {
+                            _ if is_hidden => Ok(answered(hyper::StatusCode::FORBIDDEN, "")),
+                            Some(name) => Ok(with_listed(answer, &name).await),
+                            None => Ok(answer),
+                        }
                     }
                     Parts::Dropped => Err("dropped on purpose".to_owned()),
                     Parts::Held => {
@@ -160,5 +218,21 @@ async fn serve(
 fn answered(status: hyper::StatusCode, body: &str) -> hyper::Response<s3s::Body> {
     let mut answer = hyper::Response::new(s3s::Body::from(body.to_owned()));
     *answer.status_mut() = status;
+    answer
+}
+
+/// A listing with one more object.
+async fn with_listed(answer: hyper::Response<s3s::Body>, name: &str) -> hyper::Response<s3s::Body> {
+    let (head, mut body) = answer.into_parts();
+    let content = body.store_all_limited(1 << 20).await.unwrap();
+    let object = format!(
+        "<Contents><Key>{name}</Key><Size>1</Size><LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
+    );
+    let end = "</ListBucketResult>";
+    let listing = String::from_utf8_lossy(&content).replace(end, &format!("{object}{end}"));
+    let mut answer = answered(head.status, &listing);
+    answer.headers_mut().extend(head.headers.into_iter().filter_map(|(name, value)| {
+        name.filter(|name| *name != hyper::header::CONTENT_LENGTH).map(|name| (name, value))
+    }));
     answer
 }

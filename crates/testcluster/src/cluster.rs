@@ -345,7 +345,8 @@ impl TestCluster {
             self.start_nodes().await?;
         }
         // The scheduler serves nothing to ask for; at least it must not have ended.
-        self.components().try_for_each(Component::check)
+        self.components().try_for_each(Component::check)?;
+        write_private(&self.up_file(), "")
     }
 
     async fn wait_for_api_server(&mut self) -> Result<(), Error> {
@@ -434,7 +435,18 @@ impl TestCluster {
         if let (MANAGER, Some(volumes)) = (name, &self.volumes) {
             command = volumes.wrap(command);
         }
-        Component::start(name, &command, self.dir().join("logs").join(format!("{name}.log")))
+        let log = self.dir().join("logs").join(format!("{name}.log"));
+        match name {
+            // They end themselves when they do not trust what they know any more: the scheduler of Kubernetes 1.36 does when a pod
+            // was deleted and made again under the same name while its watch was away.
+            MANAGER | SCHEDULER => Component::keep_up(&self.up_file(), name, &command, log),
+            _ => Component::start(name, &command, log),
+        }
+    }
+
+    /// There once the cluster has been brought up.
+    fn up_file(&self) -> PathBuf {
+        self.dir().join("up")
     }
 }
 

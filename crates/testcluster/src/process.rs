@@ -12,6 +12,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use tokio::net::TcpSocket;
 
 use crate::Error;
@@ -24,6 +26,24 @@ exec 3<&0 </dev/null
 pid=$$
 ( read -r _ <&3 || kill -9 "$pid" ) >/dev/null 2>&1 &
 exec 3<&- "$@"
+"#;
+
+/// The same for a component that is started again whenever it ends, as long as the file `$1` is there. Here, the child is the shell;
+/// what it starts is in its process group.
+const KEPT: &str = r#"
+exec 3<&0 </dev/null
+pid=$$
+( read -r _ <&3 || kill -9 "-$pid" ) >/dev/null 2>&1 &
+exec 3<&-
+up=$1
+shift
+while :; do
+    "$@"
+    code=$?
+    [ -e "$up" ] || exit "$code"
+    echo "it has ended with code $code, and is started again" >&2
+    sleep 1
+done
 "#;
 
 /// Waits like a watcher, then removes a directory. The components die at the same moment, so one
@@ -48,13 +68,34 @@ pub struct Component {
 impl Component {
     /// Starts `argv` with its output appended to `log`.
     pub fn start(name: &'static str, argv: &[OsString], log: PathBuf) -> Result<Self, Error> {
+        Self::start_by(shell(WATCHED), name, argv, log)
+    }
+
+    /// The same, and from the moment on at which there is a file `up`, it is started again whenever it ends by itself: the kubelet of
+    /// a real control plane does that, and some components rely on it.
+    pub(crate) fn keep_up(
+        up: &Path,
+        name: &'static str,
+        argv: &[OsString],
+        log: PathBuf,
+    ) -> Result<Self, Error> {
+        let mut keeper = shell(KEPT);
+        keeper.arg(up);
+        Self::start_by(keeper, name, argv, log)
+    }
+
+    fn start_by(
+        mut command: Command,
+        name: &'static str,
+        argv: &[OsString],
+        log: PathBuf,
+    ) -> Result<Self, Error> {
         let output = OpenOptions::new()
             .create(true)
             .append(true)
             .open(&log)
             .map_err(Error::io("open the log", &log))?;
         let errors = output.try_clone().map_err(Error::io("open the log", &log))?;
-        let mut command = shell(WATCHED);
         command.args(argv).stdout(output).stderr(errors);
         // etcd takes every flag from its environment too; a developer's own must not reach it.
         for (key, _) in std::env::vars_os().filter(|(key, _)| key.as_encoded_bytes().starts_with(b"ETCD_")) {
@@ -101,7 +142,10 @@ impl Component {
 
     /// Ends the component at once: nothing that it holds is kept, so it is not asked politely.
     pub fn kill(&mut self) {
-        // Failing means that it has ended already.
+        // With everything that it has started. Failing means that it has ended already.
+        if let Ok(pid) = i32::try_from(self.child.id()) {
+            let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+        }
         let _ = self.child.kill();
         // Before the wait: until then no other process can get this id, so a watcher that sees
         // the end of the pipe first cannot hit a stranger.

@@ -149,6 +149,30 @@ async fn the_api_server_can_go_and_come_back() {
 }
 
 #[tokio::test]
+async fn a_scheduler_that_ends_is_started_again() {
+    if !enabled() {
+        return;
+    }
+    let cluster = TestCluster::builder().start().await.unwrap();
+    let (_, keeper) = cluster.processes().into_iter().find(|(name, _)| *name == "kube-scheduler").unwrap();
+    let programs = || {
+        let children = std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).unwrap();
+        let is_it = |pid: &String| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            name.trim() == "kube-scheduler"
+        };
+        children.split_whitespace().map(str::to_owned).filter(is_it).collect::<Vec<_>>()
+    };
+    let before = programs();
+    assert!(Command::new("kill").arg("-9").args(&before).status().unwrap().success());
+    let run = ["run", "p", "--image=none", "--restart=Never"];
+    cluster.kubectl().run(&run).await.unwrap().expect("run");
+    // There is no node, which only a scheduler says.
+    see(&cluster, "pod p", "{.status.conditions[0].reason}", "Unschedulable").await;
+    assert!(!programs().is_empty() && programs() != before, "{before:?}, {:?}", programs());
+}
+
+#[tokio::test]
 async fn a_component_that_cannot_start_says_why() {
     if !enabled() {
         return;
@@ -187,8 +211,8 @@ fn nothing_outlives_a_killed_process() {
         .unwrap();
     let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines().map_while(Result::ok);
     let dir = lines.find_map(|line| Some(line.split_once("cluster in ")?.1.to_owned())).unwrap();
-    // Four components, their watchers, and the one that removes the directory.
-    assert_eq!(processes_of(&dir).len(), 9, "{:#?}", processes_of(&dir));
+    // Four components, their watchers, who starts two of them again when they end, and the one that removes the directory.
+    assert_eq!(processes_of(&dir).len(), 11, "{:#?}", processes_of(&dir));
 
     // SIGKILL: no destructor runs.
     holder.kill().unwrap();

@@ -9,17 +9,40 @@ use crate::store::{Store, StoreError};
 
 use super::{READ_WHOLE, Wholeness, hole_or_other};
 
-/// A document without its lists, which are what makes a checkpoint large.
+/// The keys that anybody asks for. A few megabytes of JSON may have a million others, and the agent has little memory.
+const KNOWN: [&str; 16] = [
+    "global_step",
+    "step",
+    "iteration",
+    "iter_num",
+    "iter",
+    "num_updates",
+    "global_steps",
+    "current_step",
+    "epoch",
+    "current_epoch",
+    "epochs_done",
+    "state",
+    "best_model_checkpoint",
+    "learner",
+    "init_timestamp_nsecs",
+    "commit_timestamp_nsecs",
+];
+
+/// A document without its lists, which are what makes a checkpoint large, and with nothing but the keys that are
+/// [known](KNOWN).
 #[derive(Debug, PartialEq)]
 pub(crate) enum Sketch {
-    Object(BTreeMap<String, Sketch>),
+    Object(BTreeMap<&'static str, Sketch>),
     Number(f64),
     Text(String),
     Other,
 }
 
 impl Sketch {
+    /// Only what is [known](KNOWN) can be found.
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
+        debug_assert!(KNOWN.contains(&key), "{key} is not kept");
         match self {
             Self::Object(items) => items.get(key),
             Self::Number(_) | Self::Text(_) | Self::Other => None,
@@ -71,6 +94,13 @@ pub(crate) fn read(
         // Lines of JSON, for example: not cut off, only not a document.
         Err(_) => (Wholeness::Other, None),
     })
+}
+
+/// Is each line a document of its own, as in notes that are added to?
+pub(crate) fn is_lines(store: &dyn Store, path: &str) -> Result<bool, StoreError> {
+    let head = store.read(path, 0..64 << 10)?;
+    let first = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Ok(serde_json::from_slice::<IgnoredAny>(first).is_ok())
 }
 
 fn by_its_end(store: &dyn Store, path: &str, size: u64) -> Result<Wholeness, StoreError> {
@@ -138,9 +168,35 @@ impl<'de> Visitor<'de> for SketchVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut items: A) -> Result<Sketch, A::Error> {
         let mut kept = BTreeMap::new();
-        while let Some((key, value)) = items.next_entry()? {
-            kept.insert(key, value);
+        while let Some(Key(key)) = items.next_key()? {
+            match key {
+                Some(key) => _ = kept.insert(key, items.next_value()?),
+                None => _ = items.next_value::<IgnoredAny>()?,
+            }
         }
         Ok(Sketch::Object(kept))
+    }
+}
+
+/// A key, if it is one of those that are [known](KNOWN).
+struct Key(Option<&'static str>);
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(KeyVisitor)
+    }
+}
+
+struct KeyVisitor;
+
+impl Visitor<'_> for KeyVisitor {
+    type Value = Key;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a key")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Key, E> {
+        Ok(Key(KNOWN.into_iter().find(|known| *known == text)))
     }
 }

@@ -2,8 +2,12 @@
 //!
 //! A pickle can run any code when it is loaded. This only follows the opcodes: it tells whether the pickle comes to its
 //! end, and passes on the texts and integers in it.
+//!
+//! A few megabytes of pickle may hold millions of values, and the agent has little memory: no value is kept, only where the
+//! texts are that may be referred to.
 
-use std::collections::HashMap;
+/// Longer texts are neither keys nor paths.
+const LONGEST_TEXT: u64 = 4096;
 
 /// A value in a pickle, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,10 +25,12 @@ pub(crate) enum Atom {
 #[expect(clippy::too_many_lines, reason = "an arm for each opcode")]
 pub(crate) fn walk(bytes: &[u8], mut visit: impl FnMut(usize, &Atom)) -> Option<usize> {
     let mut input = Input { bytes, at: 0 };
-    let mut memo: HashMap<u64, Atom> = HashMap::new();
+    let mut memo = Memo::default();
     let mut depth = 0_usize;
-    let mut last = Atom::Other;
+    // Where the value is that may be noted next, if it is a text.
+    let mut last = None;
     loop {
+        let at = input.at;
         let opcode = input.byte()?;
         let value = match opcode {
             b'.' => return Some(input.at),
@@ -47,12 +53,7 @@ pub(crate) fn walk(bytes: &[u8], mut visit: impl FnMut(usize, &Atom)) -> Option<
                 input.line()?;
                 Atom::Other
             }
-            b'X' | b'T' => input.text(4)?,
-            0x8c | b'U' => input.text(1)?,
-            0x8d => input.text(8)?,
-            b'V' | b'S' => {
-                Atom::Text(String::from_utf8_lossy(input.line()?).trim_matches(['\'', '"']).to_owned())
-            }
+            b'X' | b'T' | 0x8c | b'U' | 0x8d | b'V' | b'S' => input.text(opcode)?,
             b'K' => Atom::Integer(i64::try_from(input.number(1)?).ok()?),
             b'M' => Atom::Integer(i64::try_from(input.number(2)?).ok()?),
             b'J' => Atom::Integer(i64::from(i32::from_le_bytes(input.take(4)?.try_into().ok()?))),
@@ -94,23 +95,23 @@ pub(crate) fn walk(bytes: &[u8], mut visit: impl FnMut(usize, &Atom)) -> Option<
             0x82 => input.skip(1)?,
             0x83 => input.skip(2)?,
             0x84 => input.skip(4)?,
-            b'h' => memo.get(&input.number(1)?)?.clone(),
-            b'j' => memo.get(&input.number(4)?)?.clone(),
-            b'g' => memo.get(&input.line_number()?)?.clone(),
-            b'q' => {
-                memo.insert(input.number(1)?, last.clone());
+            b'h' | b'j' | b'g' => {
+                let number = input.memo_number(opcode)?;
+                if !memo.has(number) {
+                    return None;
+                }
+                let noted = memo.text(number);
+                let value = noted.map_or(Some(Atom::Other), |at| Input { bytes, at }.text_there())?;
+                visit(depth, &value);
+                last = noted;
                 continue;
             }
-            b'r' => {
-                memo.insert(input.number(4)?, last.clone());
-                continue;
-            }
-            b'p' => {
-                memo.insert(input.line_number()?, last.clone());
+            b'q' | b'r' | b'p' => {
+                memo.put(input.memo_number(opcode)?, last);
                 continue;
             }
             0x94 => {
-                memo.insert(memo.len() as u64, last.clone());
+                memo.put(memo.next, last);
                 continue;
             }
             b'0' | b'a' | b's' | 0x98 => continue,
@@ -125,7 +126,38 @@ pub(crate) fn walk(bytes: &[u8], mut visit: impl FnMut(usize, &Atom)) -> Option<
             _ => return None,
         };
         visit(depth, &value);
-        last = value;
+        last = matches!(value, Atom::Text(_)).then_some(at);
+    }
+}
+
+/// What a pickle refers to again: where its texts are.
+#[derive(Default)]
+struct Memo {
+    /// By number, which only goes up: so does every pickler.
+    texts: Vec<(u32, u32)>,
+    /// The number of the next value, whatever it is.
+    next: u64,
+}
+
+impl Memo {
+    fn put(&mut self, number: u64, text: Option<usize>) {
+        let is_new = number >= self.next;
+        self.next = self.next.max(number.saturating_add(1));
+        if let (true, Some(text)) = (is_new, text)
+            && let (Ok(number), Ok(text)) = (u32::try_from(number), u32::try_from(text))
+        {
+            self.texts.push((number, text));
+        }
+    }
+
+    fn has(&self, number: u64) -> bool {
+        number < self.next
+    }
+
+    /// Where a text is; nothing if the value is of another kind.
+    fn text(&self, number: u64) -> Option<usize> {
+        let found = self.texts.binary_search_by_key(&number, |(number, _)| u64::from(*number)).ok()?;
+        usize::try_from(self.texts[found].1).ok()
     }
 }
 
@@ -178,9 +210,39 @@ impl<'a> Input<'a> {
         Some(u64::from_le_bytes(all))
     }
 
-    fn text(&mut self, length_of_length: usize) -> Option<Atom> {
-        let length = self.number(length_of_length)?;
-        Some(Atom::Text(String::from_utf8_lossy(self.take(length)?).into_owned()))
+    /// The text of an opcode.
+    fn text(&mut self, opcode: u8) -> Option<Atom> {
+        let length = match opcode {
+            0x8c | b'U' => self.number(1)?,
+            b'X' | b'T' => self.number(4)?,
+            0x8d => self.number(8)?,
+            b'V' | b'S' => {
+                let line = self.line()?;
+                let is_short = line.len() as u64 <= LONGEST_TEXT;
+                let text = || String::from_utf8_lossy(line).trim_matches(['\'', '"']).to_owned();
+                return Some(if is_short { Atom::Text(text()) } else { Atom::Other });
+            }
+            _ => return None,
+        };
+        let content = self.take(length)?;
+        let is_short = length <= LONGEST_TEXT;
+        let text = || String::from_utf8_lossy(content).into_owned();
+        Some(if is_short { Atom::Text(text()) } else { Atom::Other })
+    }
+
+    /// The text whose opcode is here.
+    fn text_there(mut self) -> Option<Atom> {
+        let opcode = self.byte()?;
+        self.text(opcode)
+    }
+
+    /// The number of a value that is noted, or referred to.
+    fn memo_number(&mut self, opcode: u8) -> Option<u64> {
+        match opcode {
+            b'h' | b'q' => self.number(1),
+            b'j' | b'r' => self.number(4),
+            _ => self.line_number(),
+        }
     }
 
     fn skip(&mut self, length: u64) -> Option<Atom> {
@@ -220,6 +282,17 @@ mod tests {
         assert_eq!(found[0], ("epoch".to_owned(), 3));
         assert!(found.contains(&("global_step".to_owned(), 70_000)), "{found:?}");
         assert!(found.contains(&("big".to_owned(), 1 << 40)), "{found:?}");
+    }
+
+    /// `pickle.dumps([{"step": 1}, {"step": 2}], protocol=4)`, where the second key refers to the first.
+    #[test]
+    fn a_text_that_is_referred_to_is_told_again() {
+        let sample = b"\x80\x04]\x94(}\x94\x8c\x04step\x94K\x01s}\x94h\x02K\x02se.";
+        let mut texts = 0;
+        let end = walk(sample, |_, atom| texts += usize::from(*atom == Atom::Text("step".to_owned())));
+        assert_eq!((end, texts), (Some(sample.len()), 2));
+        // What was never noted cannot be referred to.
+        assert_eq!(walk(b"\x80\x04h\x02.", |_, _| {}), None);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use crate::formats::{READ_WHOLE, Wholeness, hdf5, json, npy, pickle, safetensors
 use crate::numbers::Numbers;
 use crate::store::StoreError;
 
-use super::Reader;
+use super::{Reader, SMALL};
+use crate::tree;
 
 /// A file, judged by its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,9 +26,33 @@ impl Judged {
     }
 }
 
-/// The ending of a file's name, in lower case.
+/// The ending of a file's name, in lower case. People call what torch saves `.pth.tar`, which is no archive of tar.
 pub(crate) fn ending(path: &str) -> String {
-    path.rsplit_once('.').map(|(_, ending)| ending.to_lowercase()).unwrap_or_default()
+    let of = |path: &str| {
+        tree::name(path).rsplit_once('.').map(|(_, ending)| ending.to_lowercase()).unwrap_or_default()
+    };
+    let last = of(path);
+    if last == "tar" {
+        let before = of(&path[..path.len() - ".tar".len()]);
+        if matches!(before.as_str(), "pt" | "pth" | "ckpt") {
+            return before;
+        }
+    }
+    last
+}
+
+/// What a file has to be, if its ending says that and it can be told.
+pub(crate) fn promised(path: &str) -> Option<&'static str> {
+    Some(match ending(path).as_str() {
+        "safetensors" => "a file of safetensors",
+        "npz" => "an archive of NumPy",
+        "npy" => "an array of NumPy",
+        "keras" => "a model of Keras",
+        "h5" | "hdf5" => "HDF5",
+        "json" => "JSON",
+        "pkl" | "pickle" => "a pickle",
+        _ => return None,
+    })
 }
 
 /// Judges a file by what its name says it should be. `Other` if its name promises nothing that could be checked, or the
@@ -39,7 +64,7 @@ pub(crate) fn judge(reader: &Reader<'_>, path: &str) -> Result<Judged, StoreErro
         return Ok(Judged::cut("it is empty"));
     }
     Ok(match ending(path).as_str() {
-        "pt" | "pth" | "ckpt" | "bin" => torch(reader, path, size)?,
+        "pt" | "pth" | "ckpt" | "bin" | "tar" => torch(reader, path, size)?,
         "safetensors" => Judged::plain(safetensors::read(store, path, size)?),
         "json" => {
             let (wholeness, sketch) = json::read(store, path, size)?;
@@ -52,8 +77,29 @@ pub(crate) fn judge(reader: &Reader<'_>, path: &str) -> Result<Judged, StoreErro
         "pkl" | "pickle" | "pdparams" | "pdopt" | "joblib" => pickled(reader, path, size)?,
         "txt" => Judged::plain(lightgbm(reader, path, size)?),
         "msgpack" | "params" | "model" => Judged::plain(hole_or_other(reader, path, size)?),
+        "" => unnamed(reader, path, size)?,
         _ => Judged::plain(Wholeness::Other),
     })
+}
+
+/// Without an ending, the first bytes tell.
+fn unnamed(reader: &Reader<'_>, path: &str, size: u64) -> Result<Judged, StoreError> {
+    let head = reader.store.read(path, 0..size.min(9))?;
+    Ok(match head.as_slice() {
+        [b'P', b'K', ..] => torch(reader, path, size)?,
+        // The length of a header, and its first byte.
+        [.., 0, 0, 0, b'{'] => Judged::plain(safetensors::read(reader.store, path, size)?),
+        [0x80, 2..=5, ..] => pickled(reader, path, size)?,
+        _ => Judged::plain(hole_or_other(reader, path, size)?),
+    })
+}
+
+/// Is it text of a few lines?
+pub(crate) fn is_note(reader: &Reader<'_>, path: &str) -> Result<bool, StoreError> {
+    let Some(size) = reader.size(path).filter(|size| *size <= SMALL) else { return Ok(false) };
+    let content = reader.store.read(path, 0..size)?;
+    let is_text = |text: &str| !text.contains(|c: char| c.is_control() && !c.is_whitespace());
+    Ok(std::str::from_utf8(&content).is_ok_and(is_text))
 }
 
 fn archive(reader: &Reader<'_>, path: &str, size: u64) -> Result<Wholeness, StoreError> {
@@ -87,7 +133,9 @@ fn torch(reader: &Reader<'_>, path: &str, size: u64) -> Result<Judged, StoreErro
         }
         // Nothing but an archive of torch is ours to judge; the first member tells, if that much is there.
         Archive::Cut { why, first: Some(first) } if is_pickle_of_torch(&first) => Judged::cut(why),
-        Archive::Cut { why, first: None } if ending(path) != "bin" => Judged::cut(why),
+        Archive::Cut { why, first: None } if !matches!(ending(path).as_str(), "bin" | "tar") => {
+            Judged::cut(why)
+        }
         Archive::Cut { .. } => Judged::plain(Wholeness::Other),
         Archive::Other if reader.store.read(path, 0..1)? == [0x80] => pickled(reader, path, size)?,
         Archive::Other => Judged::plain(hole_or_other(reader, path, size)?),
@@ -130,16 +178,34 @@ fn pickled(reader: &Reader<'_>, path: &str, size: u64) -> Result<Judged, StoreEr
         return torch(reader, path, size);
     }
     if head.first() != Some(&0x80) {
-        return Ok(Judged::plain(hole_or_other(reader, path, size)?));
+        return Ok(Judged::plain(match hole_or_other(reader, path, size)? {
+            Wholeness::Other if is_packed_or_text(&head) => Wholeness::Likely,
+            other => other,
+        }));
     }
     let mut found = Keys::default();
     let end = pickle::outermost_integers(&head, |key, value| found.note(key, value));
     let wholeness = match end {
         Some(end) if end as u64 == size => Wholeness::Whole,
+        // joblib puts arrays between the opcodes, so that they cannot be followed. Here, too, the last one is the last byte.
+        None if size <= READ_WHOLE && is_joblibs(&head) && head.ends_with(b".") => Wholeness::Likely,
         None if size <= READ_WHOLE => Wholeness::Cut("it ends in the middle".to_owned()),
         _ => Wholeness::Likely,
     };
     Ok(Judged { wholeness, numbers: found.numbers() })
+}
+
+fn is_joblibs(head: &[u8]) -> bool {
+    let mark = b"joblib.numpy_pickle";
+    head.windows(mark.len()).any(|window| window == mark)
+}
+
+/// A pickle in a compressed file, or in the first of its forms, which is text.
+fn is_packed_or_text(head: &[u8]) -> bool {
+    let packed: [&[u8]; 6] =
+        [b"\x1f\x8b", b"\xfd7zXZ", b"BZh", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\x78"];
+    packed.iter().any(|magic| head.starts_with(magic))
+        || matches!(head.first(), Some(b'(' | b'c' | b']' | b'}' | b')' | b'l' | b'd'))
 }
 
 /// A file of zeros is what a machine that lost power leaves of one that was not on the disk yet.

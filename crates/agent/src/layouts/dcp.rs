@@ -37,35 +37,37 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
     Ok(match shards_are_there(&candidate.path, reader)? {
         Shards::Whole => Verdict::proven(numbers),
         Shards::Believed => Verdict::Complete { numbers, proof: Proof::Quiet },
-        Shards::Lacking(what) => Verdict::Partial(what),
+        Shards::Lacking(verdict) => verdict,
     })
 }
 
 pub(super) enum Shards {
     Whole,
     Believed,
-    Lacking(String),
+    Lacking(Verdict),
 }
 
 /// Compares the shards with what `.metadata` says about them.
 pub(super) fn shards_are_there(directory: &str, reader: &Reader<'_>) -> Result<Shards, StoreError> {
     let metadata = tree::join(directory, METADATA);
     let Some(size) = reader.size(&metadata) else {
-        return Ok(Shards::Lacking(format!("{METADATA} is missing")));
+        return Ok(Shards::Lacking(reader.lacking(&metadata, format!("{METADATA} is missing"))));
     };
     // Too large to be read: the shards are believed.
     if size > READ_WHOLE {
         return Ok(Shards::Believed);
     }
     let Some(ends) = ends_of_shards(&reader.store.read(&metadata, 0..size)?) else {
-        return Ok(Shards::Lacking(format!("{METADATA} is cut off")));
+        return Ok(Shards::Lacking(Verdict::Partial(format!("{METADATA} is cut off"))));
     };
     for (name, end) in ends {
-        match reader.size(&tree::join(directory, &name)) {
-            None => return Ok(Shards::Lacking(format!("{name} is missing"))),
-            Some(size) if size < end => return Ok(Shards::Lacking(format!("{name} is cut off"))),
-            Some(_) => {}
-        }
+        let path = tree::join(directory, &name);
+        let verdict = match reader.size(&path) {
+            None => reader.lacking(&path, format!("{name} is missing")),
+            Some(size) if size < end => Verdict::Partial(format!("{name} is cut off")),
+            Some(_) => continue,
+        };
+        return Ok(Shards::Lacking(verdict));
     }
     Ok(Shards::Whole)
 }

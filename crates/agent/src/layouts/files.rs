@@ -5,10 +5,11 @@
 
 use std::collections::HashSet;
 
-use crate::formats::Wholeness;
+use crate::formats::{Wholeness, json};
 use crate::numbers::{self, Numbers};
-use crate::store::{Entry, StoreError};
+use crate::store::{Entry, Kind, StoreError};
 use crate::tree::{self, Tree};
+use crate::upkeep;
 
 use super::content::{self, ending};
 use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict, is_unfinished_name};
@@ -54,7 +55,8 @@ pub(super) fn claim_files(tree: &Tree, claimed: &mut Claimed, is_only: bool) {
     for entry in tree.entries().filter(|entry| entry.is_file()) {
         let name = tree::name(&entry.path);
         let ending = ending(name);
-        let is_known = is_only || ENDINGS.contains(&ending.as_str()) || ending == LIGHTGBM || is_flax(name);
+        let is_known =
+            is_only || ENDINGS.contains(&ending.as_str()) || ending == LIGHTGBM || ending.is_empty();
         if is_known && is_numbered(name) && !name.starts_with('.') && !claimed.covers(&entry.path) {
             claimed.take(Candidate::file(Layout::Files, &entry.path));
         }
@@ -70,35 +72,67 @@ fn notes(claimed: &Claimed) -> HashSet<String> {
     let key = |candidate: &Candidate| {
         (tree::parent(&candidate.path).to_owned(), numbers::of_name(candidate.name()))
     };
-    let others: HashSet<_> =
-        claimed.candidates.iter().filter(|candidate| ending(candidate.name()) != "json").map(key).collect();
+    // Not beside what may be a note itself.
+    let is_checkpoint = |candidate: &&Candidate| {
+        let name = candidate.name();
+        let ending = ending(name);
+        let may_be_note = ending == LIGHTGBM || (ending.is_empty() && !is_flax(name));
+        ending != "json" && !(candidate.is_one_file() && may_be_note)
+    };
+    let others: HashSet<_> = claimed.candidates.iter().filter(is_checkpoint).map(key).collect();
     let has_other = |candidate: &&Candidate| is_loose_json(candidate) && others.contains(&key(candidate));
     claimed.candidates.iter().filter(has_other).map(|candidate| shape(&candidate.path)).collect()
 }
 
 fn is_loose_json(candidate: &Candidate) -> bool {
-    candidate.layout == Layout::Files
-        && ending(&candidate.path) == "json"
-        && candidate.files.as_slice() == [candidate.path.as_str()]
+    candidate.layout == Layout::Files && ending(&candidate.path) == "json" && candidate.is_one_file()
 }
 
 /// A path with its numbers left out of the name.
 fn shape(path: &str) -> String {
-    let name: Vec<&str> =
-        tree::name(path).split(|c: char| c.is_ascii_digit()).filter(|s| !s.is_empty()).collect();
-    tree::join(tree::parent(path), &name.join("0"))
+    tree::join(tree::parent(path), &numbers::shape(tree::name(path)).series)
 }
 
-/// A directory that is named like a checkpoint, with files in it that could be parts of one: they have no numbers of their
-/// own, and nothing else is in it.
+pub(super) fn may_be_state(path: &str) -> bool {
+    ENDINGS.contains(&ending(path).as_str())
+}
+
+/// A directory that is named like a checkpoint, with files in it that could be parts of one, or a directory for each rank: none says by
+/// itself how far it is.
 fn is_bundle(tree: &Tree, path: &str) -> bool {
-    let is_part = |entry: &Entry| {
-        let is_known = ENDINGS.contains(&ending(&entry.path).as_str());
-        entry.is_file() && is_known && !is_numbered(tree::name(&entry.path))
+    let name = tree::name(path);
+    if !is_numbered(name) || numbers::is_setting(name) {
+        return false;
+    }
+    let inside = |entry: &Entry| entry.path.get(path.len() + 1..).unwrap_or_default().to_owned();
+    let files: Vec<String> = tree.files_below(path).iter().map(|entry| inside(entry)).collect();
+    let is_of_ranks = |directory: &str| {
+        directory.is_empty() || directory.split('/').all(|name| !numbers::shape(name).ranks.is_empty())
     };
-    is_numbered(tree::name(path))
-        && tree.children(path).any(is_part)
-        && !tree.files_below(path).iter().any(|entry| is_numbered(tree::name(&entry.path)))
+    // What is no state, and notes about it, may be called anything.
+    let states: Vec<&String> = files
+        .iter()
+        .filter(|file| may_be_state(file) && (ending(file) != "json" || numbers::is_part(tree::name(file))))
+        .collect();
+    // A number alone may be that of a run, which keeps its best.
+    if !numbers::is_explicit(name) && states.iter().any(|file| upkeep::is_special(file)) {
+        return false;
+    }
+    // `model_1.pt` and `model_2.pt` may be parts of what is in a row of such directories, or a row themselves.
+    let is_plain = |name: &str| !is_numbered(name);
+    let may_have_parts = numbers::is_explicit(name) && (numbers::is_pure(name) || has_siblings(tree, path));
+    let is_part = if may_have_parts { numbers::is_part } else { is_plain };
+    states.iter().any(|file| is_of_ranks(tree::parent(file)))
+        && states.iter().all(|file| file.split('/').all(is_part))
+}
+
+/// Is it one of a row of directories?
+fn has_siblings(tree: &Tree, path: &str) -> bool {
+    let row = numbers::row(path);
+    let is_sibling = |entry: &Entry| {
+        entry.kind == Kind::Directory && entry.path != path && numbers::row(&entry.path) == row
+    };
+    tree.children(tree::parent(path)).any(is_sibling)
 }
 
 /// What `flax.training.checkpoints` saved before it used Orbax: msgpack in a file without an ending, which gets its name by a
@@ -112,18 +146,56 @@ fn is_numbered(name: &str) -> bool {
     !numbers::of_name(name).is_empty() && !is_unfinished_name(name)
 }
 
-pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
+/// Is there another file in the same directory that may be as good without this one?
+fn is_one_of_several(candidate: &Candidate, path: &str) -> bool {
+    let is_numbered = is_numbered(tree::name(path));
+    let may_stand_alone = |other: &&String| {
+        let is_alike = is_numbered && shape(other) == shape(path);
+        *other != path && (is_alike || upkeep::is_special(other) && may_be_state(other))
+    };
+    candidate.files.iter().any(|other| may_stand_alone(&other))
+}
+
+pub(super) fn judge(
+    candidate: &Candidate,
+    reader: &Reader<'_>,
+    is_only: bool,
+) -> Result<Verdict, StoreError> {
     let mut inside = Numbers::default();
     let mut proof = Proof::Content;
-    let is_directory = candidate.files.len() != 1 || candidate.files[0] != candidate.path;
+    let is_directory = !candidate.is_one_file();
+    let is_nameless = !is_directory && ending(candidate.name()).is_empty();
     for path in &candidate.files {
         let judged = content::judge(reader, path)?;
         match judged.wholeness {
             Wholeness::Whole => {}
             Wholeness::Other if !is_directory && ending(path) == LIGHTGBM => return Ok(Verdict::Foreign),
+            Wholeness::Other if is_only => proof = Proof::Quiet,
+            Wholeness::Other if ending(path) == "json" && json::is_lines(reader.store, path)? => {
+                proof = Proof::Quiet;
+            }
+            Wholeness::Other if let Some(promised) = content::promised(path) => {
+                let which = if is_directory { tree::name(path) } else { "it" };
+                return Ok(Verdict::Unclear(format!("{which} is not {promised}")));
+            }
+            Wholeness::Cut(_) | Wholeness::Other if is_nameless && content::is_note(reader, path)? => {
+                return Ok(Verdict::Foreign);
+            }
+            Wholeness::Other if is_nameless && !is_flax(candidate.name()) => {
+                return Ok(Verdict::Unclear("its name does not say of what kind".to_owned()));
+            }
             Wholeness::Likely | Wholeness::Other => proof = Proof::Quiet,
             // An empty file among others can be a mark of its program's.
-            Wholeness::Cut(_) if is_directory && reader.size(path) == Some(0) => proof = Proof::Quiet,
+            Wholeness::Cut(_) if is_directory && reader.size(path) == Some(0) && !may_be_state(path) => {
+                proof = Proof::Quiet;
+            }
+            // Of several that are numbered, or kept for another reason, the others may be good by themselves.
+            Wholeness::Cut(why) if is_directory && is_one_of_several(candidate, path) => {
+                return Ok(Verdict::Unclear(format!(
+                    "of what is in it, {} is partial ({why})",
+                    tree::name(path)
+                )));
+            }
             Wholeness::Cut(why) if is_directory => {
                 return Ok(Verdict::Partial(format!("{}: {why}", tree::name(path))));
             }

@@ -50,10 +50,10 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
         return Ok(Verdict::Partial(format!("{INCOMPLETE} is in it")));
     }
     let Some(numbers) = numbers_inside(candidate, reader)? else {
-        return Ok(Verdict::Partial(format!("{STATE} is missing or cut off")));
+        return Ok(reader.lacking(&inside(STATE), format!("{STATE} is missing or cut off")));
     };
     if let Some(missing) = missing_shard(candidate, reader)? {
-        return Ok(Verdict::Partial(missing));
+        return Ok(missing);
     }
     if let Some(tag) = reader.small_text(&inside("latest"))
         && reader.tree.get(&inside(&tag)).is_none_or(|entry| entry.kind != Kind::Directory)
@@ -83,11 +83,11 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
 }
 
 /// The checkpoint that the Trainer wants to have in the end (`load_best_model_at_end`), as this one notes it.
-pub(super) fn named_as_best(reader: &Reader<'_>, path: &str) -> Option<String> {
+pub(super) fn named_as_best(reader: &Reader<'_>, path: &str) -> Option<Vec<String>> {
     let state = tree::join(path, STATE);
     let (_, sketch) = json::read(reader.store, &state, reader.size(&state)?).ok()?;
     let best = sketch?.get("best_model_checkpoint")?.text()?.to_owned();
-    Some(tree::join(tree::parent(path), tree::name(&best)))
+    Some(vec![tree::name(&best).to_owned()])
 }
 
 /// What was written last says how far it is. Nothing if that is missing.
@@ -102,8 +102,8 @@ fn numbers_inside(candidate: &Candidate, reader: &Reader<'_>) -> Result<Option<N
     Ok(is_accelerates.then(Numbers::default))
 }
 
-/// The first file that an index names and that is not there.
-fn missing_shard(candidate: &Candidate, reader: &Reader<'_>) -> Result<Option<String>, StoreError> {
+/// What the first file makes of it that an index names and that is not there.
+fn missing_shard(candidate: &Candidate, reader: &Reader<'_>) -> Result<Option<Verdict>, StoreError> {
     for index in candidate.files.iter().filter(|path| path.ends_with(".index.json")) {
         let size = reader.size(index).unwrap_or_default();
         // Too large to be read: the shards are believed.
@@ -111,13 +111,15 @@ fn missing_shard(candidate: &Candidate, reader: &Reader<'_>) -> Result<Option<St
             continue;
         }
         let Ok(document) = serde_json::from_slice::<Value>(&reader.store.read(index, 0..size)?) else {
-            return Ok(Some(format!("{} is cut off", tree::name(index))));
+            return Ok(Some(Verdict::Partial(format!("{} is cut off", tree::name(index)))));
         };
         let shards =
             document.get("weight_map").and_then(Value::as_object).into_iter().flat_map(|map| map.values());
         for shard in shards.filter_map(Value::as_str) {
-            if reader.size(&tree::join(tree::parent(index), shard)).is_none() {
-                return Ok(Some(format!("{shard}, which {} names, is missing", tree::name(index))));
+            let path = tree::join(tree::parent(index), shard);
+            if reader.size(&path).is_none() {
+                let missing = format!("{shard}, which {} names, is missing", tree::name(index));
+                return Ok(Some(reader.lacking(&path, missing)));
             }
         }
     }

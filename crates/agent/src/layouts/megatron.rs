@@ -10,15 +10,22 @@ use super::{Candidate, Claimed, Layout, Pointer, Reader, Verdict, content};
 
 pub(super) const TRACKER: &str = "latest_checkpointed_iteration.txt";
 
-pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
-    let found: Vec<_> =
-        tree.directories().filter(|path| iteration(tree::name(path)).is_some()).map(str::to_owned).collect();
+pub(super) fn claim(tree: &Tree, claimed: &mut Claimed, is_only: bool) {
+    let is_named = |path: &&str| iteration(tree::name(path)).is_some();
+    let is_megatrons = |path: &&str| is_named(path) && (is_only || is_megatron(tree, path));
+    let found: Vec<_> = tree.directories().filter(is_megatrons).map(str::to_owned).collect();
     for path in found {
         if !claimed.covers(&path) {
             let tracker = tree::join(tree::parent(&path), TRACKER);
             claimed.take(Candidate::directory(Layout::Megatron, tree, &path).witnessed_by(tracker));
         }
     }
+}
+
+/// Any program may call its directories so.
+fn is_megatron(tree: &Tree, path: &str) -> bool {
+    let is_its_own = |name: &str| name.starts_with("mp_rank_") || name == "common.pt";
+    tree.get(&tree::join(tree::parent(path), TRACKER)).is_some() || tree.names(path).any(is_its_own)
 }
 
 pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
@@ -47,9 +54,9 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
     }
     // The older ones were complete once, but programs remove them, and a removal can be cut off, too.
     if dcp::is_dcp(reader.tree, &candidate.path)
-        && let Shards::Lacking(what) = dcp::shards_are_there(&candidate.path, reader)?
+        && let Shards::Lacking(verdict) = dcp::shards_are_there(&candidate.path, reader)?
     {
-        return Ok(Verdict::Partial(what));
+        return Ok(verdict);
     }
     if candidate.files.is_empty() {
         return Ok(Verdict::Partial("it is empty".to_owned()));

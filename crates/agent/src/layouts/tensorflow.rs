@@ -79,7 +79,7 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
     }
     let model = tree::join(&candidate.path, SAVED_MODEL);
     let Some(size) = reader.size(&model) else {
-        return Ok(Verdict::Partial(format!("{SAVED_MODEL} is missing")));
+        return Ok(reader.lacking(&model, format!("{SAVED_MODEL} is missing")));
     };
     if !protobuf::is_whole(reader.store, &model, size)? {
         return Ok(Verdict::Partial(format!("{SAVED_MODEL} is cut off")));
@@ -99,7 +99,7 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
 fn judge_bundle(prefix: &str, candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
     let index = format!("{prefix}.index");
     let Some(size) = reader.size(&index) else {
-        return Ok(Verdict::Partial(format!("{} is missing", tree::name(&index))));
+        return Ok(reader.lacking(&index, format!("{} is missing", tree::name(&index))));
     };
     let (shards, proof) = match bundle::read(reader.store, &index, size)? {
         Index::Shards(shards) => (shards, Proof::Content),
@@ -114,7 +114,7 @@ fn judge_bundle(prefix: &str, candidate: &Candidate, reader: &Reader<'_>) -> Res
     for (number, least) in shards {
         let path = format!("{prefix}.data-{number:05}-of-{count:05}");
         match reader.size(&path) {
-            None => return Ok(Verdict::Partial(format!("{} is missing", tree::name(&path)))),
+            None => return Ok(reader.lacking(&path, format!("{} is missing", tree::name(&path)))),
             Some(size) if size < least => {
                 return Ok(Verdict::Partial(format!("{} is cut off", tree::name(&path))));
             }

@@ -1,4 +1,4 @@
-//! `*.pt`, `*.pth`, `*.ckpt`, `*.bin`: what torch.save and Lightning write. Not atomic: a file can be cut off anywhere.
+//! `*.pt`, `*.pth`, `*.ckpt`, `*.bin`, `*.tar`: what torch.save and Lightning write. Not atomic: a file can be cut off anywhere.
 
 use crate::formats::Wholeness;
 use crate::formats::pickle::{self, Atom};
@@ -12,24 +12,25 @@ use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict, is_unfinished_na
 pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     for entry in tree.entries().filter(|entry| entry.is_file()) {
         let name = tree::name(&entry.path);
-        let is_torch = matches!(ending(name).as_str(), "pt" | "pth" | "ckpt" | "bin");
+        let is_torch = matches!(ending(name).as_str(), "pt" | "pth" | "ckpt" | "bin" | "tar");
         if is_torch && !name.starts_with('.') && !is_unfinished_name(name) && !claimed.covers(&entry.path) {
             claimed.take(Candidate::file(Layout::Torch, &entry.path));
         }
     }
 }
 
-/// The file that Lightning has found to be the best, as this one notes it: programs load it in the end.
-pub(super) fn named_as_best(reader: &Reader<'_>, path: &str) -> Option<String> {
+/// The names of the files that Lightning has found to be the best, as this one notes it: programs load them in the end. There is one for
+/// each `ModelCheckpoint`, which may have a directory of its own.
+pub(super) fn named_as_best(reader: &Reader<'_>, path: &str) -> Option<Vec<String>> {
     let pickled = content::pickle_of_torch(reader, path, reader.size(path)?).ok()??;
-    let (mut is_next, mut best) = (false, None);
+    let (mut is_next, mut best) = (false, Vec::new());
     pickle::walk(&pickled, |_, atom| {
         if let (true, Atom::Text(text)) = (is_next, atom) {
-            best = Some(tree::join(tree::parent(path), tree::name(text)));
+            best.push(tree::name(text).to_owned());
         }
         is_next = matches!(atom, Atom::Text(text) if text == "best_model_path");
     })?;
-    best
+    Some(best)
 }
 
 pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
@@ -39,9 +40,12 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
         Wholeness::Whole => Verdict::proven(numbers),
         Wholeness::Likely => Verdict::Complete { numbers, proof: Proof::Quiet },
         // Any program may have a file with this ending.
-        Wholeness::Cut(_) | Wholeness::Other if ending(candidate.name()) == "bin" && numbers.is_empty() => {
+        Wholeness::Cut(_) | Wholeness::Other
+            if matches!(ending(candidate.name()).as_str(), "bin" | "tar") && numbers.is_empty() =>
+        {
             Verdict::Foreign
         }
+        Wholeness::Other if ending(candidate.name()) == "tar" => Verdict::Foreign,
         Wholeness::Cut(why) => Verdict::Partial(why),
         Wholeness::Other => Verdict::Unclear("it is not a file of torch.save".to_owned()),
     })

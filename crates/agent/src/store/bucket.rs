@@ -21,6 +21,7 @@ use object_store::path::Path as Key;
 use object_store::{BackoffConfig, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig, WriteMultipart};
 use tokio::runtime::Runtime;
 
+use super::foreign::Foreign;
 use super::http::Connector;
 use super::{Entry, Kind, Listing, OURS, Store, StoreError};
 use crate::layouts::is_written_last;
@@ -32,8 +33,11 @@ const PART: usize = 8 << 20;
 /// S3 takes no more parts than 10,000.
 const MOST_PARTS: u64 = 9_000;
 
-/// Parts on their way at the same time.
+/// Parts on their way at the same time, if they are small.
 const PARTS_AT_ONCE: usize = 4;
+
+/// Bytes in memory at the same time: half of what the agent's container has.
+const IN_MEMORY: usize = 256 << 20;
 
 #[derive(Debug)]
 pub struct Bucket {
@@ -41,6 +45,7 @@ pub struct Bucket {
     name: String,
     prefix: Key,
     objects: Arc<dyn ObjectStore>,
+    foreign: Foreign,
     runtime: Runtime,
 }
 
@@ -56,7 +61,7 @@ impl Bucket {
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, StoreError> {
         let place = url.trim_end_matches('/');
-        let wrong = |reason: String| StoreError::Other { place: place.to_owned(), reason };
+        let wrong = |reason: String| StoreError::NoPlace { place: place.to_owned(), reason };
         let Some((scheme, rest)) = place.split_once("://") else {
             return Err(wrong("write s3://bucket/prefix or gs://bucket/prefix".to_owned()));
         };
@@ -65,6 +70,8 @@ impl Bucket {
             return Err(wrong(format!("the bucket is missing: write {scheme}://bucket/prefix")));
         }
         let variables = variables.into_iter().map(|(key, value)| (key.to_lowercase(), value));
+        let foreign = Foreign::default();
+        let connector = Connector(foreign.clone());
         let objects: Arc<dyn ObjectStore> = match scheme {
             "s3" => {
                 let mut builder = AmazonS3Builder::new();
@@ -74,7 +81,7 @@ impl Bucket {
                     }
                 }
                 let builder =
-                    builder.with_bucket_name(name).with_http_connector(Connector).with_retry(retries());
+                    builder.with_bucket_name(name).with_http_connector(connector).with_retry(retries());
                 Arc::new(builder.with_allow_http(true).build().map_err(|error| wrong(error.to_string()))?)
             }
             "gs" => {
@@ -85,7 +92,7 @@ impl Bucket {
                     }
                 }
                 let builder =
-                    builder.with_bucket_name(name).with_http_connector(Connector).with_retry(retries());
+                    builder.with_bucket_name(name).with_http_connector(connector).with_retry(retries());
                 // A bucket without a name has been told already: what is left to fail is the reading of the credentials.
                 let unusable = |error: object_store::Error| {
                     let reason = without_store(&error.to_string());
@@ -99,7 +106,7 @@ impl Bucket {
                 )));
             }
         };
-        Self::over(place, name, prefix, objects)
+        Ok(Self { foreign, ..Self::over(place, name, prefix, objects)? })
     }
 
     /// A bucket in any object store.
@@ -109,20 +116,21 @@ impl Bucket {
         prefix: &str,
         objects: Arc<dyn ObjectStore>,
     ) -> Result<Self, StoreError> {
-        let wrong = |reason: String| StoreError::Other { place: place.to_owned(), reason };
+        let wrong = |reason: String| StoreError::NoPlace { place: place.to_owned(), reason };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| wrong(error.to_string()))?;
         let prefix = Key::parse(prefix.trim_matches('/')).map_err(|error| wrong(error.to_string()))?;
-        Ok(Self { place: place.to_owned(), name: name.to_owned(), prefix, objects, runtime })
+        let foreign = Foreign::default();
+        Ok(Self { place: place.to_owned(), name: name.to_owned(), prefix, objects, foreign, runtime })
     }
 
     fn key(&self, path: &str) -> Result<Key, StoreError> {
         let key =
             if self.prefix.as_ref().is_empty() { path.to_owned() } else { format!("{}/{path}", self.prefix) };
         Key::parse(key)
-            .map_err(|error| StoreError::Other { place: path.to_owned(), reason: error.to_string() })
+            .map_err(|error| StoreError::BadName { path: path.to_owned(), reason: error.to_string() })
     }
 
     fn wait<T>(
@@ -169,6 +177,11 @@ impl Bucket {
         self.wait(path, self.objects.list(prefix.as_ref()).try_collect())
     }
 
+    /// What the last listing had that is none of ours.
+    pub fn foreign(&self) -> Option<StoreError> {
+        self.foreign.first().map(|name| StoreError::Foreign { place: self.place.clone(), name })
+    }
+
     /// The path that an object has here.
     fn path_of(&self, key: &Key) -> String {
         let key = key.as_ref();
@@ -212,7 +225,12 @@ impl Bucket {
             self.wait(to, self.objects.put(&key, content.into()))?;
             return Ok(true);
         }
-        let part = usize::try_from(size / MOST_PARTS).unwrap_or(PART).max(PART);
+        let Some((part, parts_at_once)) = parts(size) else {
+            return Err(StoreError::TooLarge {
+                file: from.to_string_lossy().into_owned(),
+                limit: MOST_PARTS * IN_MEMORY as u64,
+            });
+        };
         let upload = self.wait(to, self.objects.put_multipart(&key))?;
         let sent = self.runtime.block_on(async {
             let mut upload = WriteMultipart::new_with_chunk_size(upload, part);
@@ -227,7 +245,7 @@ impl Bucket {
                         return Err(Sending::File(error));
                     }
                 };
-                if let Err(error) = upload.wait_for_capacity(PARTS_AT_ONCE).await {
+                if let Err(error) = upload.wait_for_capacity(parts_at_once).await {
                     let _ = upload.abort().await;
                     return Err(Sending::Bucket(error));
                 }
@@ -265,6 +283,14 @@ impl Bucket {
             Err(Sending::Bucket(error)) => Err(self.failed(from, &error)),
         }
     }
+}
+
+/// How large each part of a file is, and how many of them may be in memory: each is until it has arrived. Nothing if not even
+/// one fits.
+fn parts(size: u64) -> Option<(usize, usize)> {
+    let part = usize::try_from(size.div_ceil(MOST_PARTS)).ok()?.max(PART);
+    let at_once = (IN_MEMORY / part).min(PARTS_AT_ONCE);
+    (at_once > 0).then_some((part, at_once))
 }
 
 /// Which end broke.
@@ -320,7 +346,10 @@ impl Store for Bucket {
     fn list(&self) -> Result<Listing, StoreError> {
         let mut listing = Listing::default();
         let mut directories = BTreeSet::new();
-        for object in self.objects_below("")? {
+        self.foreign.forget();
+        let objects = self.objects_below("")?;
+        listing.problems.extend(self.foreign());
+        for object in objects {
             let path = self.path_of(&object.location);
             if path.is_empty() || path == OURS || path.starts_with(&format!("{OURS}/")) {
                 continue;
@@ -400,5 +429,22 @@ impl Store for Bucket {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_file_of_any_size_fit_into_memory() {
+        assert_eq!(parts(PART as u64 + 1), Some((PART, PARTS_AT_ONCE)));
+        for gigabytes in [10, 100, 1000, 2000] {
+            let size = gigabytes << 30;
+            let (part, at_once) = parts(size).unwrap();
+            assert!(part * at_once <= IN_MEMORY && at_once > 0, "{gigabytes}: {at_once} of {part}");
+            assert!(part as u64 * MOST_PARTS >= size, "{gigabytes}");
+        }
+        assert_eq!(parts(5 << 40), None);
     }
 }

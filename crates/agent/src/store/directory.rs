@@ -44,6 +44,7 @@ impl Directory {
     }
 
     fn make_room_for(&self, path: &str) -> Result<(), StoreError> {
+        refuse_links(&self.root, path)?;
         let full = self.full(path);
         full.parent().map_or(Ok(()), fs::create_dir_all).map_err(|error| self.failed(path, &error))
     }
@@ -128,6 +129,23 @@ impl Listing {
     }
 }
 
+/// What is ours is written and removed without being asked about: it must not be elsewhere. Of other paths, no listing leads
+/// through a link.
+pub(crate) fn refuse_links(root: &Path, path: &str) -> Result<(), StoreError> {
+    let inside = Path::new(path);
+    if !inside.starts_with(OURS) {
+        return Ok(());
+    }
+    // The last part, too: what is to be replaced or emptied must not be a link either.
+    for ours in inside.ancestors().filter(|ours| !ours.as_os_str().is_empty()) {
+        let full = root.join(ours);
+        if fs::symlink_metadata(&full).is_ok_and(|metadata| metadata.is_symlink()) {
+            return Err(StoreError::Link(full.to_string_lossy().into_owned()));
+        }
+    }
+    Ok(())
+}
+
 /// Where a link leads, if that exists and is inside. A loop leads nowhere.
 fn target_inside(link: &Path, real_root: &Path) -> Option<String> {
     let target = fs::canonicalize(link).ok()?;
@@ -187,6 +205,10 @@ impl Store for Directory {
         }
     }
 
+    fn written(&self, path: &str) -> Option<Timestamp> {
+        fs::symlink_metadata(self.full(path)).and_then(|it| it.modified()).ok()?.try_into().ok()
+    }
+
     fn renames_at_once(&self) -> bool {
         true
     }
@@ -194,6 +216,7 @@ impl Store for Directory {
     fn remove(&self, root: &str, files: &[&str]) -> Result<(), StoreError> {
         // Renaming takes it out of sight at once. The trash is emptied before, too: an agent may have been killed over it.
         let trash = format!("{OURS}/trash");
+        refuse_links(&self.root, &trash)?;
         let empty = || match fs::remove_dir_all(self.full(&trash)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(self.failed(&trash, &error)),
             _ => Ok(()),

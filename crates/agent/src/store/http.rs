@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use http_body_util::BodyExt;
+use hyper::Method;
+use hyper::header::CONTENT_LENGTH;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client;
@@ -19,13 +21,15 @@ use object_store::client::{
     HttpResponseBody, HttpService,
 };
 
+use super::foreign::Foreign;
+
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// Without a single byte in this time, the other side is gone.
 const SILENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
-pub(super) struct Connector;
+pub(super) struct Connector(pub(super) Foreign);
 
 impl HttpConnector for Connector {
     fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
@@ -36,24 +40,44 @@ impl HttpConnector for Connector {
         connector.set_connect_timeout(Some(CONNECT));
         connector.set_read_timeout(Some(SILENCE));
         connector.set_write_timeout(Some(SILENCE));
-        Ok(HttpClient::new(Service(Client::builder(TokioExecutor::new()).build(connector))))
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        Ok(HttpClient::new(Service { client, foreign: self.0.clone() }))
     }
 }
 
 #[derive(Debug)]
-struct Service(Client<TimeoutConnector<HttpsConnector<TcpConnector>>, HttpRequestBody>);
+struct Service {
+    client: Client<TimeoutConnector<HttpsConnector<TcpConnector>>, HttpRequestBody>,
+    foreign: Foreign,
+}
 
 #[async_trait]
 impl HttpService for Service {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let response = self.0.request(request).await.map_err(|error| {
+        let is_listing = is_listing(&request);
+        let response = self.client.request(request).await.map_err(|error| {
             let kind = if error.is_connect() { HttpErrorKind::Connect } else { kind_of(&error) };
             HttpError::new(kind, error)
         })?;
-        let (head, body) = response.into_parts();
-        let body = body.map_err(|error| HttpError::new(kind_of(&error), error));
-        Ok(HttpResponse::from_parts(head, HttpResponseBody::new(body)))
+        let (mut head, body) = response.into_parts();
+        let body = HttpResponseBody::new(body.map_err(|error| HttpError::new(kind_of(&error), error)));
+        if !is_listing || !head.status.is_success() {
+            return Ok(HttpResponse::from_parts(head, body));
+        }
+        // A listing is a thousand names at most, and read as a whole anyway.
+        let listing = body.bytes().await?;
+        head.headers.remove(CONTENT_LENGTH);
+        let body = match std::str::from_utf8(&listing) {
+            Ok(text) => self.foreign.taken_out(text).into(),
+            Err(_) => listing.into(),
+        };
+        Ok(HttpResponse::from_parts(head, body))
     }
+}
+
+fn is_listing(request: &HttpRequest) -> bool {
+    let query = request.uri().query().unwrap_or_default();
+    request.method() == Method::GET && query.split('&').any(|word| word == "list-type=2")
 }
 
 /// Whether a request may be repeated depends on where it broke.

@@ -9,6 +9,8 @@ use trainyard_agent::store::{Directory, Listing, Store, StoreError};
 
 pub(crate) struct Odd {
     directory: Directory,
+    /// Why it cannot be listed at all, if it cannot.
+    pub(crate) unlisted: Box<dyn Fn() -> Option<StoreError>>,
     /// Changes what is listed.
     pub(crate) listed: Box<dyn Fn(&mut Listing)>,
     /// Happens before a file is read: its path.
@@ -24,6 +26,7 @@ impl Odd {
     pub(crate) fn over(directory: Directory) -> Self {
         Self {
             directory,
+            unlisted: Box::new(|| None),
             listed: Box::new(|_| {}),
             before_read: Box::new(|_| {}),
             was_read: Box::new(|_| {}),
@@ -37,6 +40,9 @@ impl Store for Odd {
         self.directory.place()
     }
     fn list(&self) -> Result<Listing, StoreError> {
+        if let Some(error) = (self.unlisted)() {
+            return Err(error);
+        }
         let mut listing = self.directory.list()?;
         (self.listed)(&mut listing);
         Ok(listing)

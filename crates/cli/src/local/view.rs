@@ -41,6 +41,8 @@ struct Shown {
     at: Option<Instant>,
     /// The last attempt of which it was told where it hung.
     hung: i32,
+    /// The last attempt of which it was told what it does not go on from.
+    moved_aside: i32,
     /// What is left to say of a job whose workers have been asked to end.
     stopping: Option<String>,
 }
@@ -114,11 +116,25 @@ impl View {
             shown.hung = attempt.number;
             format!("{title}: It hung: {}", attempt.error.as_deref().unwrap_or_default())
         });
+        let moved_aside = status.attempts.iter().rev().find_map(|attempt| {
+            let what = attempt.moved_aside.as_ref().filter(|_| attempt.number > shown.moved_aside)?;
+            Some((attempt.number, what))
+        });
+        let moved_aside = moved_aside.map(|(number, what)| {
+            shown.moved_aside = number;
+            format!(
+                "{title}: not complete, and moved to .trainyard/quarantine beside the checkpoints: {what}"
+            )
+        });
         let trouble = trouble(status).filter(|trouble| self::trouble(&shown.status) != Some(*trouble));
         let trouble = trouble.map(|trouble| format!("{title}: checkpoints: {trouble}"));
         shown.status.clone_from(status);
-        for line in
-            line.into_iter().chain(hung).chain(trouble).chain(progress.filter(|_| status.progress.is_some()))
+        for line in line
+            .into_iter()
+            .chain(hung)
+            .chain(moved_aside)
+            .chain(trouble)
+            .chain(progress.filter(|_| status.progress.is_some()))
         {
             self.line(&line);
         }

@@ -113,6 +113,8 @@ fn operator_config() -> Config {
             agent_image: Some("trainyard".to_owned()),
             ..Settings::default()
         },
+        // The logs are this machine's: who is late with them is busy, never away.
+        log_patience: Duration::from_secs(30),
         ..Config::default()
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::ResourceExt;
-use trainyard_api::{Cause, State};
+use trainyard_api::{Cause, State, TrainingJobStatus};
 use trainyard_testcluster::{Script, enabled};
 
 use super::support::{Yard, job};
@@ -303,4 +303,38 @@ async fn times_are_kept() {
         yard.pods("slow").await.is_empty() && yard.pods("stuck").await.is_empty()
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_claim_that_is_never_bound_is_told_in_the_schedulers_words() {
+    if !enabled() {
+        return;
+    }
+    let yard = Yard::new("unbound").await;
+    // Nobody here provisions for it.
+    let class = "apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: never}\nprovisioner: example.com/nobody\n";
+    yard.apply(class).await.expect("a class");
+    let storage = "  checkpoint: {storage: {storageClass: never, size: 1Gi}}\n";
+    yard.apply(&(job("bert", 2) + storage)).await.expect("apply");
+    let words = "pod has unbound immediate PersistentVolumeClaims";
+    let told = |status: &TrainingJobStatus| {
+        status.message.as_deref().is_some_and(|message| message.contains(words))
+            && status
+                .worker_statuses
+                .iter()
+                .all(|worker| worker.message.as_deref().is_some_and(|message| message.contains(words)))
+    };
+    let status = yard.until("bert", "the scheduler's words", told).await;
+    assert_eq!(status.restarts.unwrap_or_default().total(), 0, "waiting is no failure");
+    let claim = ["get", "pvc", "bert-checkpoints", "-o", "jsonpath={.status.phase}"];
+    assert_eq!(yard.kubectl(&claim).await, "Pending");
+
+    // Whoever makes a volume by hand after all needs to do nothing else.
+    yard.apply(
+        "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: by-hand}\nspec:\n  capacity: {storage: 1Gi}\n  \
+         accessModes: [ReadWriteMany, ReadWriteOnce]\n  storageClassName: never\n  hostPath: {path: /tmp/by-hand}\n",
+    )
+    .await
+    .expect("a volume");
+    yard.until_state("bert", State::Running).await;
 }

@@ -10,6 +10,7 @@ mod early;
 mod http;
 mod life;
 mod load;
+mod notices;
 mod pages;
 mod refused;
 mod support;

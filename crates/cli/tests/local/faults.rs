@@ -297,3 +297,23 @@ fn a_run_and_a_control_plane_do_not_share_a_directory() {
     std::fs::write(bench.path().join("go"), "").unwrap();
     assert_eq!(run.wait().code, Some(0));
 }
+
+#[test]
+fn a_rule_about_words_decides_however_many_fail_at_once() {
+    let bench = Bench::new();
+    // Before the status of their first attempt is written.
+    let one = |number: usize| {
+        job(&format!("job-{number}"), 1, "echo 'fatal: licence gone' >&2; exit 1")
+            + "  failurePolicy: {rules: [{logPattern: licence gone, action: Fail}]}\n"
+    };
+    let all: Vec<String> = (0..12).map(one).collect();
+    bench.write("job.yaml", &all.join("---\n"));
+    let ended = bench.run(&["run", "job.yaml", "-o", "json"]);
+    let told: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{ended}"));
+    for job in told["jobs"].as_array().unwrap() {
+        let status = (&job["state"], job["message"].as_str().unwrap_or_default());
+        assert_eq!(status.0, "Failed", "{job:#}");
+        assert!(status.1.contains("fatal: licence gone"), "{job:#}");
+        assert_eq!(job["restarts"], 0, "{job:#}");
+    }
+}

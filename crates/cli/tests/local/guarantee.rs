@@ -1,157 +1,132 @@
-//! Nothing is lost: a real training that is killed again and again ends as one that nobody disturbed, bit for bit.
+//! Nothing is lost: a real training that is killed again and again, at random moments, ends as one that nobody disturbed, bit for
+//! bit.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use trainyard_api::{Cause, State};
 
-use crate::support::{Bench, Running, kill, until};
+use crate::common::example::Example;
+use crate::common::moments::Moments;
+use crate::common::training::Work;
+use crate::plane::Plane;
+use crate::support::{Bench, kill, until};
+use crate::training::{RUN, Training, calm};
 
-const EPOCHS: i64 = 6;
+/// A kill comes when three more were saved at the latest, a killed agent has one more to find, and something must be left for the last
+/// one.
+const EPOCHS: i64 = 18;
 
-/// An example that trains.
-#[derive(Clone, Copy)]
-struct Example {
-    /// Its directories: the last one has the program.
-    directories: &'static [&'static str],
-    framework: &'static str,
-    python: &'static str,
-    /// How its checkpoints end.
-    suffix: &'static str,
+/// Whom `kill -9` meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Victim {
+    Worker,
+    Leader,
+    Agent,
+    /// The operator, the API server and the node, which are one process here.
+    Machine,
 }
 
-/// Prints everything in a checkpoint of torch, bit for bit.
-const SHOW_TENSORS: &str = r"
-import sys, torch
-def shown(it):
-    if isinstance(it, torch.Tensor):
-        return it.numpy().tobytes().hex()
-    if isinstance(it, dict):
-        return {str(key): shown(value) for key, value in sorted(it.items(), key=str)}
-    if isinstance(it, (list, tuple)):
-        return [shown(one) for one in it]
-    return repr(it)
-print(shown(torch.load(sys.argv[1], map_location='cpu')))
-";
-
-const DIGITS: Example =
-    Example { directories: &["digits"], framework: "custom", python: "python3", suffix: ".json" };
-
-impl Example {
-    /// A small run of it, in the directory of this test.
-    fn set_up(self, bench: &Bench) {
-        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-        for directory in self.directories {
-            let into = bench.path().join(directory);
-            std::fs::create_dir(&into).unwrap();
-            for entry in std::fs::read_dir(examples.join(directory)).unwrap().flatten() {
-                if entry.path().extension().is_some_and(|it| it == "py") {
-                    std::fs::copy(entry.path(), into.join(entry.file_name())).unwrap();
-                }
-            }
-        }
-        let (framework, python) = (self.framework, self.python);
-        let program = format!("{}/train.py", self.directories.last().unwrap());
-        bench.write(
-            "job.yaml",
-            &format!(
-                "apiVersion: ml.example.com/v1\nkind: TrainingJob\nmetadata: {{name: digits}}\nspec:\n  framework: \
-                 {framework}\n  image: none\n  numWorkers: 2\n  command: [{python}, {program}, --model, MARK]\n  \
-                 backoffLimit: 20\n  hyperparameters: {{epochs: {EPOCHS}, samples: 1200, seed: 1}}\n  \
-                 checkpoint: {{keepLast: 2, storage: {{size: 16Mi}}}}\n"
-            ),
-        );
-    }
-
-    /// The weights at the end, and all that is saved with them.
-    fn last(self, bench: &Bench) -> Vec<u8> {
-        let file = checkpoints(bench).join(format!("checkpoint-epoch-{EPOCHS}{}", self.suffix));
-        if self.suffix != ".pt" {
-            return std::fs::read(file).unwrap();
-        }
-        // Equal tensors may be packed in different ways.
-        let shown = Command::new(self.python).args(["-c", SHOW_TENSORS]).arg(file).output().unwrap();
-        assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
-        shown.stdout
-    }
-
-    /// The newest epoch that was saved.
-    fn saved(self, bench: &Bench) -> i64 {
-        let names = std::fs::read_dir(checkpoints(bench)).into_iter().flatten().flatten();
-        let epoch =
-            |name: String| name.strip_prefix("checkpoint-epoch-")?.strip_suffix(self.suffix)?.parse().ok();
-        names.filter_map(|entry| epoch(entry.file_name().into_string().ok()?)).max().unwrap_or(0)
-    }
-
-    fn until_further(self, bench: &Bench, run: &Running) -> i64 {
-        let before = self.saved(bench);
-        let done = || self.saved(bench) > before || run.stdout().contains("digits: Completed");
-        until("another epoch is saved", done);
-        self.saved(bench)
-    }
+#[tokio::test(flavor = "multi_thread")]
+async fn a_training_that_is_killed_again_and_again_ends_as_one_that_nobody_disturbed() {
+    survives(Example::DIGITS).await;
 }
 
-fn checkpoints(bench: &Bench) -> PathBuf {
-    bench.path().join(".trainyard/job.yaml/node/claims/default/digits-checkpoints")
-}
-
-/// The worker of that rank, once it is there. Its shell has the same words; the program is the newest.
-fn worker(bench: &Bench, rank: i32) -> i32 {
-    let variable = format!("RANK={rank}");
-    until("the worker runs", || !bench.processes_with(&variable).is_empty());
-    bench.processes_with(&variable).into_iter().max().unwrap_or_default()
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_with_pytorch() {
+    let Some(example) = Example::ddp() else { return };
+    survives(example).await;
 }
 
 #[test]
-fn a_training_that_is_killed_again_and_again_ends_as_one_that_nobody_disturbed() {
-    survives(DIGITS);
-}
-
-#[test]
-fn the_same_with_pytorch() {
-    // Debian's torch belongs to Debian's Python, which may not be the first one in PATH.
-    let has_torch = |python: &&str| {
-        let asked = Command::new(python).args(["-c", "import torch"]).stderr(Stdio::null()).status();
-        asked.is_ok_and(|status| status.success())
-    };
-    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has_torch) else {
-        println!("skipped: no python3 here has torch");
-        return;
-    };
-    let directories = &["digits", "pytorch-ddp"];
-    survives(Example { directories, framework: "pytorch", python, suffix: ".pt" });
-}
-
-fn survives(example: Example) {
-    let calm = Bench::new();
-    example.set_up(&calm);
-    let ended = calm.run(&["run", "job.yaml"]);
-    assert_eq!(ended.code, Some(0), "{ended}");
-    let expected = example.last(&calm);
+fn a_run_that_is_killed_goes_on_when_it_is_started_again() {
+    let example = Example::DIGITS;
+    let work = Work::short(example, 8);
+    let (expected, _) = calm(example, work);
 
     let bench = Bench::new();
-    example.set_up(&bench);
-    let run = bench.start(&["run", "job.yaml"]);
-    // A worker, the leading worker, the agent: each after some more work was saved.
-    example.until_further(&bench, &run);
-    kill(worker(&bench, 1));
-    example.until_further(&bench, &run);
-    kill(worker(&bench, 0));
-    example.until_further(&bench, &run);
-    until("an agent runs", || !bench.agents().is_empty());
-    bench.agents().into_iter().for_each(kill);
-    let kept = example.until_further(&bench, &run);
-    // The operator, the API server and the node are one process here.
+    let training = Training::in_a_file(&bench, example, work);
+    let run = bench.start(&RUN);
+    training.further();
+    training.further();
     run.signal("-9");
     run.wait();
     bench.nobody_is_left();
-    let ended = bench.run(&["run", "job.yaml"]);
-    assert_eq!(ended.code, Some(0), "{ended}");
-    assert!(example.last(&bench) == expected, "the weights differ from those of the undisturbed run");
+    let saved = training.saved();
+    // Another program would have left one that is cut off.
+    let whole = training.checkpoints.directory.join(format!("checkpoint-epoch-{}.json", saved.epoch));
+    let cut = training.checkpoints.directory.join("checkpoint-epoch-7.json");
+    std::fs::write(&cut, &std::fs::read(whole).unwrap()[..100]).unwrap();
 
-    // No more than one interval is done again: the second run does not begin before what was kept.
-    let first = ended.stdout.lines().find_map(|line| {
-        let line = &line[line.find('{')?..];
-        serde_json::from_str::<serde_json::Value>(line).ok()?["epoch"].as_i64()
-    });
-    assert!(first >= Some(kept), "it had kept epoch {kept}: {ended}");
-    assert!(std::fs::read_dir(checkpoints(&bench)).unwrap().count() <= 5, "old ones are removed");
+    let ended = bench.run(&RUN);
+    assert_eq!(ended.code, Some(0), "{ended}");
+    let moved = "moved to .trainyard/quarantine beside the checkpoints: checkpoint-epoch-7.json (it ends in the middle)";
+    assert!(ended.stdout.contains(moved), "{ended}");
+    let resumed = ended.stdout.lines().find(|line| line.contains("Resuming: checkpoint")).unwrap();
+    let from = resumed.split_whitespace().find_map(|word| example.at(word)).unwrap();
+    assert_eq!(from, saved, "{ended}");
+    assert!(training.checkpoints.last() == expected, "the weights differ from those of the undisturbed run");
+}
+
+async fn survives(example: Example) {
+    let work = Work::short(example, EPOCHS);
+    let (expected, epoch) = calm(example, work);
+    let longest = epoch.mul_f64(1.5);
+
+    let bench = Bench::new();
+    let mut plane = Plane::start(&bench).await;
+    let training = Training::start(&bench, &plane.jobs, example, work).await;
+    let mut moments = Moments::new();
+    let mut victims = [Victim::Worker, Victim::Leader, Victim::Agent, Victim::Machine];
+    moments.0.shuffle(&mut victims);
+    for victim in victims {
+        let attempt = training.attempt(&plane.jobs).await;
+        let saved = training.moment(&mut moments, longest).await;
+        println!("{victim:?} is killed in attempt {attempt}, with {saved:?}");
+        plane = training.strike(victim, plane, attempt).await;
+        if victim != Victim::Agent {
+            training.goes_on_from(&plane.jobs, attempt, saved).await;
+        }
+    }
+
+    let status = plane.jobs.until_state(training.job, State::Completed).await;
+    let restarts = status.restarts.unwrap();
+    assert_eq!((restarts.application, restarts.disruption, restarts.total()), (2, 1, 3), "{restarts:?}");
+    assert!(training.checkpoints.last() == expected, "the weights differ from those of the undisturbed run");
+    assert!(std::fs::read_dir(&training.checkpoints.directory).unwrap().count() <= 6, "old ones are removed");
+}
+
+impl Training<'_> {
+    /// Kills somebody in this attempt, and sees that it was noticed for what it was.
+    async fn strike(&self, victim: Victim, mut plane: Plane, attempt: i32) -> Plane {
+        let worker = |rank: i32| format!("{}-workers-{rank}", self.job);
+        let (cause, pod) = match victim {
+            Victim::Agent => {
+                let agent = self.bench.agent(attempt).unwrap();
+                kill(agent);
+                // What is saved meanwhile is for the next one, which comes by itself; nobody else is disturbed.
+                self.further();
+                let held = self.hold(attempt);
+                until("a new agent in the same attempt", || {
+                    self.bench.agent(attempt).is_some_and(|now| now != agent)
+                });
+                let status = plane.jobs.status(self.job).await;
+                assert_eq!(status.attempts.last().unwrap().number, attempt, "{status:#?}");
+                drop(held);
+                return plane;
+            }
+            Victim::Worker | Victim::Leader => {
+                let rank = i32::from(victim == Victim::Worker);
+                kill(self.program(rank, attempt).expect("the program that is to be killed runs"));
+                (Cause::Application, Some(worker(rank)))
+            }
+            Victim::Machine => {
+                plane.kill();
+                self.bench.nobody_is_left();
+                plane = Plane::start(self.bench).await;
+                (Cause::Disruption, None)
+            }
+        };
+        let ended = self.end_of(&plane.jobs, attempt).await;
+        assert_eq!((ended.cause, ended.exit_code), (Some(cause), Some(137)), "{ended:#?}");
+        assert!(pod.is_none() || pod == ended.pod_name, "{ended:#?}");
+        plane
+    }
 }

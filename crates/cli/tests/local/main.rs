@@ -2,10 +2,19 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "../common/mod.rs"]
+mod common;
+
 mod bucket;
 mod faults;
+mod grace;
 mod guarantee;
+mod hangs;
 mod node;
+mod parts;
+mod plane;
 mod run;
 mod support;
+mod torchrun;
+mod training;
 mod up;

@@ -56,37 +56,6 @@ fn a_failure_has_its_own_exit_code_and_says_why() {
 }
 
 #[test]
-fn a_program_that_hangs_says_where_before_it_is_started_again() {
-    let bench = Bench::new();
-    let script = r#"
-exec python3 -c '
-import multiprocessing, os, time
-def wait_for_data():
-    while True:
-        time.sleep(60)
-def load():
-    time.sleep(600)
-multiprocessing.set_start_method("fork")
-multiprocessing.Process(target=load, daemon=True).start()
-print("{\"epoch\": 1, \"epochs\": 2}")
-if os.environ["TRAINYARD_ATTEMPT"] == "1" and os.environ["RANK"] == "1":
-    wait_for_data()
-if os.environ["TRAINYARD_ATTEMPT"] == "1":
-    time.sleep(600)
-'"#;
-    bench.write("job.yaml", &(job("bert", 2, script) + "  stallTimeoutSeconds: 2\n"));
-    let ended = bench.run(&["run", "job.yaml"]);
-    assert_eq!(ended.code, Some(0), "{ended}");
-    assert!(ended.stdout.contains("no progress was seen for 2 s"), "{ended}");
-    assert!(
-        ended
-            .stdout
-            .contains("It hung: Worker 0 in <module> (<string>:14); Worker 1 in wait_for_data (<string>:5)"),
-        "{ended}"
-    );
-}
-
-#[test]
 fn names_mount_paths_and_files_are_as_in_a_cluster() {
     let bench = Bench::new();
     let script = r#"

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Far longer than anything takes: reaching it is a failure, not a delay.
-const LIMIT: Duration = Duration::from_mins(2);
+use crate::common::example::Example;
+use crate::common::status::LIMIT;
 
 /// What a command left behind.
 pub struct Ended {
@@ -60,6 +60,15 @@ impl Bench {
         path
     }
 
+    /// The program of an example, below this directory as it is below `examples`.
+    pub fn copy(&self, example: Example) {
+        for (from, to) in example.files() {
+            let to = self.path().join(to);
+            std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+            std::fs::copy(from, to).unwrap();
+        }
+    }
+
     pub fn command(&self, arguments: &[&str]) -> Command {
         self.command_by(&[], arguments)
     }
@@ -107,22 +116,30 @@ impl Bench {
         alive().into_iter().filter(|pid| about(*pid, "cmdline").contains(&self.mark)).collect()
     }
 
-    /// Those of them that have this variable.
-    pub fn processes_with(&self, variable: &str) -> Vec<i32> {
-        let has = |pid: &i32| about(*pid, "environ").split('\0').any(|it| it == variable);
-        self.processes().into_iter().filter(has).collect()
+    /// The program that has these variables, if it runs. Whoever started it has the same words; the program is the newest.
+    pub fn program(&self, variables: &[&str]) -> Option<i32> {
+        self.processes().into_iter().filter(|pid| has(*pid, variables)).max()
     }
 
-    /// The agents of this test's jobs.
-    pub fn agents(&self) -> Vec<i32> {
+    /// The program of that rank, once it runs.
+    pub fn worker(&self, rank: i32) -> i32 {
+        let variable = format!("RANK={rank}");
+        until("the worker runs", || self.program(&[&variable]).is_some());
+        self.program(&[&variable]).unwrap_or_default()
+    }
+
+    /// The agent of that attempt, if it runs.
+    pub fn agent(&self, attempt: i32) -> Option<i32> {
         let home = format!("HOME={}", self.path().display());
+        let ending = format!("/{attempt}");
         let is_agent = |pid: &i32| {
             let words = about(*pid, "cmdline");
-            words.contains("\0agent\0")
-                && words.contains("--attempt=")
-                && about(*pid, "environ").split('\0').any(|it| it == home)
+            let mut words = words.split('\0');
+            words.any(|word| word == "agent")
+                && words.any(|word| word.starts_with("--attempt=") && word.ends_with(&ending))
+                && has(*pid, &[&home])
         };
-        alive().into_iter().filter(is_agent).collect()
+        alive().into_iter().filter(is_agent).max()
     }
 
     pub fn nobody_is_left(&self) {
@@ -136,6 +153,11 @@ fn about(pid: i32, file: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+fn has(pid: i32, variables: &[&str]) -> bool {
+    let environment = about(pid, "environ");
+    variables.iter().all(|variable| environment.split('\0').any(|it| it == *variable))
+}
+
 /// All processes that have not ended.
 fn alive() -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
@@ -144,9 +166,27 @@ fn alive() -> Vec<i32> {
         .collect()
 }
 
+/// Kills a process that is there: a test whose victim has ended by itself tests nothing.
 pub fn kill(pid: i32) {
-    // It may have ended by itself in this very moment.
-    let _ = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+    let killed = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
+    assert!(killed.success(), "process {pid} had ended before it was killed");
+}
+
+/// A process that does nothing for as long as this lives.
+pub struct Held(i32);
+
+impl Held {
+    pub fn new(pid: i32) -> Self {
+        let stopped = Command::new("kill").args(["-STOP", &pid.to_string()]).status().unwrap();
+        assert!(stopped.success(), "process {pid} had ended before it was held");
+        Self(pid)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").args(["-CONT", &self.0.to_string()]).status();
+    }
 }
 
 pub fn until(what: &str, wanted: impl Fn() -> bool) {

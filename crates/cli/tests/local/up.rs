@@ -1,61 +1,29 @@
 //! `trainyard up`: a control plane that other processes talk to.
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, ListParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, ResourceExt};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
 use trainyard_api::{State, TrainingJob};
 
-use crate::support::{Bench, Running, job};
-
-fn start(bench: &Bench) -> Running {
-    let up = bench.start(&["up", "--state", "state", "--address", "127.0.0.1:0"]);
-    up.until_it_says("export KUBECONFIG=");
-    up
-}
-
-async fn client(bench: &Bench) -> Client {
-    let config = Kubeconfig::read_from(bench.path().join("state/kubeconfig")).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
-    Client::try_from(config).unwrap()
-}
-
-async fn until(jobs: &Api<TrainingJob>, name: &str, wanted: State) -> TrainingJob {
-    let limit = std::time::Instant::now() + std::time::Duration::from_mins(1);
-    loop {
-        let job = jobs.get(name).await.unwrap();
-        if job.status.as_ref().and_then(|status| status.state) == Some(wanted) {
-            return job;
-        }
-        assert!(std::time::Instant::now() < limit, "never {wanted:?}: {:?}", job.status);
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-}
-
-fn parsed(text: &str) -> TrainingJob {
-    serde_saphyr::from_str(text).unwrap()
-}
+use crate::plane::{Plane, client};
+use crate::support::{Bench, job};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_outlive_the_control_plane() {
     let bench = Bench::new();
-    let up = start(&bench);
-    let client = client(&bench).await;
-    let jobs: Api<TrainingJob> = Api::namespaced(client, "default");
+    let Plane { up, client, jobs } = Plane::start(&bench).await;
     // It would save its work and end well when it is told to stop, which does not mean that it is done.
     let script = "trap 'exit 0' TERM; echo MARK attempt $TRAINYARD_ATTEMPT; \
                   while test $TRAINYARD_ATTEMPT = 1; do sleep 0.05; done; exit 0";
-    jobs.create(&PostParams::default(), &parsed(&job("bert", 2, &script.replace("MARK", &bench.mark))))
-        .await
-        .unwrap();
-    until(&jobs, "bert", State::Running).await;
+    jobs.create(&job("bert", 2, &script.replace("MARK", &bench.mark))).await;
+    jobs.until_state("bert", State::Running).await;
 
     // Nothing happens, so nothing is written: neither by the operator nor by the node.
-    let pods: Api<Pod> = Api::namespaced(jobs.clone().into_client(), "default");
+    let pods: Api<Pod> = Api::namespaced(client, "default");
     let everything = async || {
         let pods = pods.list(&ListParams::default()).await.unwrap();
         let pods: Vec<_> = pods.items.iter().map(ResourceExt::resource_version).collect();
-        (pods, jobs.get("bert").await.unwrap().resource_version())
+        (pods, jobs.get("bert").await.resource_version())
     };
     let mut before = everything().await;
     let mut quiet = 0;
@@ -80,13 +48,10 @@ async fn jobs_outlive_the_control_plane() {
     assert_eq!(up.wait().code, Some(0));
     bench.nobody_is_left();
 
-    let up = start(&bench);
-    let client = self::client(&bench).await;
-    let jobs: Api<TrainingJob> = Api::namespaced(client, "default");
-    let ended = until(&jobs, "bert", State::Completed).await;
-    let restarts = ended.status.unwrap().restarts.unwrap();
+    let Plane { up, jobs, .. } = Plane::start(&bench).await;
+    let restarts = jobs.until_state("bert", State::Completed).await.restarts.unwrap();
     assert_eq!((restarts.disruption, restarts.application), (1, 0), "a stop of the machine is no failure");
-    jobs.delete("bert", &DeleteParams::default()).await.unwrap();
+    jobs.delete("bert").await;
     up.signal("-TERM");
     assert_eq!(up.wait().code, Some(0));
     let down = bench.run(&["down", "--state", "state"]);
@@ -96,7 +61,7 @@ async fn jobs_outlive_the_control_plane() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_gets_in_without_the_token() {
     let bench = Bench::new();
-    let up = start(&bench);
+    let plane = Plane::start(&bench).await;
     let path = bench.path().join("state/kubeconfig");
     let text = std::fs::read_to_string(&path).unwrap();
     let token = std::fs::read_to_string(bench.path().join("state/token")).unwrap();
@@ -114,7 +79,7 @@ async fn nobody_gets_in_without_the_token() {
     assert!(
         jobs.list(&ListParams::default()).await.unwrap().items.iter().all(|job| !job.name_any().is_empty())
     );
-    drop(up);
+    drop(plane);
 }
 
 #[test]
@@ -140,13 +105,13 @@ fn in_the_background_it_says_where_it_is() {
 }
 
 /// The lab's commands as they are written, with the real kubectl, on a job that sleeps.
-#[test]
-fn the_labs_session() {
+#[tokio::test(flavor = "multi_thread")]
+async fn the_labs_session() {
     if !trainyard_testcluster::enabled() {
         return;
     }
     let bench = Bench::new();
-    let up = start(&bench);
+    let plane = Plane::start(&bench).await;
     let binaries = trainyard_testcluster::Binaries::ensure(&mut |_| {}).unwrap();
     let kubectl = |arguments: &[&str]| {
         let output = std::process::Command::new(binaries.path("kubectl"))
@@ -198,5 +163,5 @@ fn the_labs_session() {
     let (success, _, err) = kubectl(&["create", "deployment", "x", "--image=y"]);
     assert!(!success && !err.is_empty(), "refused in words: {err}");
     bench.nobody_is_left();
-    drop(up);
+    drop(plane);
 }

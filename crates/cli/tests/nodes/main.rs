@@ -4,6 +4,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "../common/mod.rs"]
+mod common;
+
 mod evictions;
 mod guarantee;
+mod stops;
 mod support;
+mod training;

@@ -3,6 +3,7 @@
 #![expect(unreachable_pub, reason = "a test program exports nothing")]
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -14,9 +15,10 @@ use kube::{Client, ResourceExt};
 use trainyard_api::{State, TrainingJob, TrainingJobStatus};
 use trainyard_testcluster::{Component, RootFs, TestCluster};
 
-/// Far longer than anything takes: reaching it is a failure, not a delay.
-const LIMIT: Duration = Duration::from_mins(2);
-/// Python, the example in /app, and the trainyard binary for the agent.
+use crate::common::example::Example;
+use crate::common::status::{self, LIMIT};
+
+/// Python, the digits example in /app, and the trainyard binary for the agent.
 pub const IMAGE: &str = "test/digits:1";
 
 pub struct Yard {
@@ -26,6 +28,8 @@ pub struct Yard {
     pub client: Client,
     begun: Instant,
     starts: u32,
+    /// How many operators had been started when the API server was killed last.
+    before_outage: u32,
 }
 
 impl Yard {
@@ -33,19 +37,21 @@ impl Yard {
         let begun = Instant::now();
         let cluster = TestCluster::builder().real_nodes(nodes).start().await.unwrap();
         let client = cluster.client().await.unwrap();
-        let yard = Self { operator: None, cluster, client, begun, starts: 0 };
+        let yard = Self { operator: None, cluster, client, begun, starts: 0, before_outage: 0 };
         yard.tell(&format!("{nodes} nodes are there"));
-        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits");
-        let mut root = RootFs::python().file(trainyard(), "/usr/local/bin/trainyard");
-        for entry in std::fs::read_dir(example).unwrap().flatten() {
-            if entry.path().extension().is_some_and(|it| it == "py") {
-                root = root.file(entry.path(), Path::new("/app").join(entry.file_name()));
-            }
-        }
-        yard.cluster.image(IMAGE, &root).await.unwrap();
-        yard.tell("they have the image");
+        let root = RootFs::python().file(trainyard(), "/usr/local/bin/trainyard");
+        yard.image(IMAGE, root, Example::DIGITS).await;
         yard.install().await;
         yard
+    }
+
+    /// Gives all nodes an image with an example in /app.
+    pub async fn image(&self, name: &str, mut root: RootFs, example: Example) {
+        for (from, to) in example.files() {
+            root = root.file(from, Path::new("/app").join(to));
+        }
+        self.cluster.image(name, &root).await.unwrap();
+        self.tell(&format!("they have {name}"));
     }
 
     /// The CRD, and the operator's account with what it may do, as shipped.
@@ -56,6 +62,7 @@ impl Yard {
         self.cluster.await_kind("trainingjobs.ml.example.com").await.unwrap();
         self.kubectl(&["create", "namespace", "trainingjob-system"]).await;
         self.kubectl(&["apply", "-n", "trainingjob-system", "-f", &file("rbac.yaml")]).await;
+        self.kubectl(&["apply", "-n", "trainingjob-system", "-f", &file("stacks-rbac.yaml")]).await;
     }
 
     /// Says what has happened, and when: what a person wants to read when a step fails.
@@ -94,6 +101,18 @@ impl Yard {
         self.operator = None;
     }
 
+    /// As `kill -9`.
+    pub fn kill_apiserver(&mut self) {
+        self.before_outage = self.starts;
+        self.cluster.stop_apiserver();
+        self.tell("killed: the API server");
+    }
+
+    pub async fn start_apiserver(&mut self) {
+        self.cluster.start_apiserver().await.unwrap();
+        self.tell("the API server is back");
+    }
+
     fn log_path(&self, start: u32) -> PathBuf {
         self.cluster.dir().join(format!("operator-{start}.log"))
     }
@@ -111,10 +130,13 @@ impl Yard {
         self.cluster.kubectl().stdin(manifest).run(&["apply", "-f", "-"]).await.unwrap().expect("apply");
     }
 
+    fn jobs(&self) -> Api<TrainingJob> {
+        Api::default_namespaced(self.client.clone())
+    }
+
     /// The job's status; nothing while the API server is away.
     pub async fn status(&self, job: &str) -> Option<TrainingJobStatus> {
-        let jobs: Api<TrainingJob> = Api::default_namespaced(self.client.clone());
-        jobs.get_opt(job).await.ok().flatten().and_then(|job| job.status)
+        self.jobs().get_opt(job).await.ok().flatten().and_then(|job| job.status)
     }
 
     pub async fn pods(&self, job: &str) -> Vec<Pod> {
@@ -162,17 +184,12 @@ impl Yard {
         what: &str,
         wanted: impl Fn(&TrainingJobStatus) -> bool,
     ) -> TrainingJobStatus {
-        let start = Instant::now();
-        loop {
-            let status = self.status(job).await.unwrap_or_default();
-            if wanted(&status) {
-                return status;
+        match status::until(&self.jobs(), job, wanted).await {
+            Ok(status) => status,
+            Err(status) => {
+                let status = serde_json::to_string(&status).unwrap();
+                self.give_up(&format!("{job} never came to: {what}\nstatus: {status}")).await
             }
-            // Nothing comes after an end.
-            if start.elapsed() > LIMIT || status.state.is_some_and(State::is_terminal) {
-                self.give_up(&format!("{job} never came to: {what}\nstatus: {status:#?}")).await;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 
@@ -187,22 +204,40 @@ impl Yard {
     }
 
     /// The operator has never asked for something that its role does not allow. An API server that has just been started
-    /// refuses everything for a moment, so this is asked before that.
+    /// refuses everything for a moment, so only operators that have not seen that are asked.
     pub fn the_role_sufficed(&self) {
-        for start in 1..=self.starts {
+        for start in self.before_outage + 1..=self.starts {
             let log = std::fs::read_to_string(self.log_path(start)).unwrap_or_default();
             let refused = log.lines().find(|line| line.contains("cannot") && line.contains("resource"));
             assert_eq!(refused, None, "the shipped role lacks something");
         }
     }
 
-    /// Ends the test with what one has to know to find out why.
+    /// Ends the test with what one has to know to find out why, the shortest first: whoever reads it may see only the beginning.
     async fn give_up(&self, why: &str) -> ! {
-        let pods = self.cluster.kubectl().run(&["describe", "pods"]).await.unwrap();
-        let logs = ["logs", "--selector=app=trainingjob", "--all-containers", "--prefix", "--tail=20"];
-        let logs = self.cluster.kubectl().run(&logs).await.unwrap();
-        panic!("{why}\noperator's log:\n{}\n{pods}\n{logs}", self.log());
+        let asked: [&[&str]; 4] = [
+            &["get", "nodes,pods", "-o", "wide"],
+            &["get", "events", "--sort-by=.metadata.creationTimestamp"],
+            &["describe", "pods"],
+            &["logs", "--selector=app=trainingjob", "--all-containers", "--prefix", "--tail=20"],
+        ];
+        let mut story = format!("{why}\n");
+        for arguments in asked {
+            let answer = self.cluster.kubectl().run(arguments).await.unwrap();
+            let _ = writeln!(
+                story,
+                "\n$ kubectl {}\n{}",
+                arguments.join(" "),
+                last_lines(&answer.to_string(), 30)
+            );
+        }
+        panic!("{story}\noperator's log:\n{}", last_lines(&self.log(), 60));
     }
+}
+
+fn last_lines(text: &str, most: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(most)..].join("\n")
 }
 
 fn trainyard() -> PathBuf {

@@ -131,6 +131,14 @@ impl Task {
             if let Now::Ended(end) = &self.stories[index].now {
                 self.stories[index].last = Some(end.clone());
             }
+            // Whoever is started again gets what config maps and secrets say now, as everywhere.
+            match sources::fetch(&self.shared.client, &self.pod).await {
+                Ok(sources) => self.sources = sources,
+                Err(error) => tracing::warn!(
+                    pod = self.pod.metadata.name,
+                    "config maps and secrets are as before: {error}"
+                ),
+            }
         }
         let (orders, rewritten) = match self.orders(index, &container) {
             Ok(orders) => orders,

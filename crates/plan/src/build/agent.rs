@@ -46,6 +46,9 @@ impl Order<'_> {
             format!("--resume={}", if spec.resumes() { "auto" } else { "never" }),
             format!("--resumed-from={}", self.resumed_from()),
             format!("--attempt={}/{}", self.job.metadata.uid.as_deref().unwrap_or_default(), self.attempt),
+            format!("--workers={}", self.world.size()),
+            format!("--processes={}", spec.procs_per_worker()),
+            format!("--inputs={}", self.inputs),
             ready.clone(),
         ];
         // Parts of uploads are in memory until they have arrived.

@@ -26,6 +26,9 @@ pub(super) const CONFIG_DIRECTORY: &str = "/etc/trainingjob";
 /// Images of ours run as this user; claims are made writable for it.
 const USER: i64 = 1000;
 
+/// So many nodes are noted in a pod by name: the operator keeps this of every pod.
+const MOST_ANNOUNCED: usize = 20;
+
 /// What the pods of an attempt are made for.
 pub(crate) struct Order<'o> {
     pub(crate) job: &'o TrainingJob,
@@ -36,7 +39,9 @@ pub(crate) struct Order<'o> {
     /// The checkpoint that they go on from.
     pub(crate) resume: Option<&'o CheckpointStatus>,
     /// Nodes that they should not be on, if there are others.
-    pub(crate) avoided: &'o [String],
+    pub(crate) avoided: &'o [&'o str],
+    /// All nodes of which it is known that they will be taken away.
+    pub(crate) announced: &'o [&'o str],
     pub(crate) settings: &'o Settings,
 }
 
@@ -73,6 +78,12 @@ impl Order<'_> {
             (names::INPUTS_ANNOTATION.to_owned(), self.inputs.to_owned()),
             (names::SHAPE_ANNOTATION.to_owned(), self.world.shape()),
         ]));
+        if !self.announced.is_empty() {
+            let few = self.announced.len() <= MOST_ANNOUNCED;
+            let names = if few { self.announced.join(",") } else { names::ALL_NODES.to_owned() };
+            let annotations = ours.annotations.get_or_insert_default();
+            annotations.insert(names::ANNOUNCED_ANNOTATION.to_owned(), names);
+        }
         ours
     }
 
@@ -138,15 +149,15 @@ impl Order<'_> {
         }
     }
 
-    /// Away from nodes on which this job failed again and again, if there are others.
+    /// Away from nodes on which this job failed again and again, and from those that are about to go, if there are others.
     fn affinity(&self) -> Option<Affinity> {
-        let away = |node: &String| PreferredSchedulingTerm {
+        let away = |node: &&str| PreferredSchedulingTerm {
             weight: 100,
             preference: NodeSelectorTerm {
                 match_fields: Some(vec![NodeSelectorRequirement {
                     key: "metadata.name".to_owned(),
                     operator: "NotIn".to_owned(),
-                    values: Some(vec![node.clone()]),
+                    values: Some(vec![(*node).to_owned()]),
                 }]),
                 match_expressions: None,
             },

@@ -135,9 +135,12 @@ fn copies(snapshot: &Snapshot, pod: &PodView) -> bool {
 /// Writes down why the attempt ended.
 pub(super) fn close(draft: &mut Draft<'_>, ending: &Ending<'_>) {
     draft.end_attempt(ending.cause, ending.pod, &ending.message);
-    if let Some(attempt) = draft.status.attempts.last_mut() {
-        attempt.exit_code = policy::exit_code(ending.pod, &ending.words);
-        attempt.error.clone_from(&ending.words.error);
+    let Some(attempt) = draft.status.attempts.last_mut() else { return };
+    attempt.exit_code = policy::exit_code(ending.pod, &ending.words);
+    attempt.error.clone_from(&ending.words.error);
+    if ending.rootless {
+        // Who only lost a peer is not to blame, and neither is its node.
+        (attempt.pod_name, attempt.node_name, attempt.error) = (None, None, None);
     }
 }
 
@@ -167,7 +170,7 @@ pub(super) fn count(restarts: &mut Restarts, cause: Cause, counts: bool) {
 /// How long the next attempt waits. Failures without progress wait longer and longer; the first disruption in a row does not wait, and
 /// neither does whoever got past a new checkpoint.
 fn delay(draft: &Draft<'_>, cause: Cause) -> jiff::SignedDuration {
-    let streak = policy::streak(&draft.status.attempts);
+    let streak = policy::streak(&draft.status.attempts, cause);
     let restart = match cause {
         Cause::Application | Cause::OutOfMemory => streak,
         Cause::Disruption | Cause::Stalled => streak - 1,

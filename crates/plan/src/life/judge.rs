@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use trainyard_api::{
-    Attempt, Cause, FailureAction, Phase, RestartScope, RoleSuccess, SuccessPolicy, WorkerStatus,
-};
+use trainyard_api::{Attempt, Cause, FailureAction, RestartScope, RoleSuccess, SuccessPolicy, WorkerStatus};
 
 use super::{policy, report};
 use crate::draft::{Draft, later};
 use crate::settings::Settings;
-use crate::snapshot::{Exit, PodPhase, PodView, Snapshot};
+use crate::snapshot::{Exit, NodeNotice, PodPhase, PodView, Snapshot};
 use crate::text;
 use crate::words::{self, Words};
 use crate::world::{Member, Rank, World};
@@ -38,6 +36,8 @@ pub(super) struct Ending<'a> {
     pub(super) message: String,
     /// What the program left as its last words.
     pub(super) words: Words,
+    /// All that is known is that this pod lost a peer: who failed first, nobody says.
+    pub(super) rootless: bool,
     /// What the job's own rules say about it.
     pub(super) action: Option<FailureAction>,
     /// Something is gone that the others cannot do without: they have nothing left to save.
@@ -53,6 +53,7 @@ impl<'a> Ending<'a> {
             pod,
             message,
             words: Words::default(),
+            rootless: false,
             action: None,
             broken: false,
             awaits_storage: false,
@@ -104,7 +105,10 @@ impl<'a> Case<'_, 'a> {
             return Verdict::Ends(self.failure(pod));
         }
         match self.root() {
-            Root::None => self.halted().map_or_else(|| self.changed(), Verdict::Ends),
+            Root::None => {
+                let ending = self.halted().or_else(|| self.noticed());
+                ending.map_or_else(|| self.changed(), Verdict::Ends)
+            }
             Root::Unclear(until) => Verdict::Wait(until),
             Root::Pod(pod) => Verdict::Ends(self.failure(pod)),
         }
@@ -176,7 +180,13 @@ impl<'a> Case<'_, 'a> {
 
     /// What the job's own rules say about a pod that failed.
     fn action(&self, pod: &PodView, words: &Words) -> Option<FailureAction> {
-        policy::action(self.snapshot.job.spec.failure_rules(), pod, words, self.snapshot.tail(pod))
+        let rules = self.snapshot.job.spec.failure_rules();
+        policy::action(rules, pod, words, self.snapshot.tail(pod), self.is_victim(words))
+    }
+
+    /// All that it says is that it lost a peer: its exit code says nothing about what failed.
+    fn is_victim(&self, words: &Words) -> bool {
+        words.blames_a_peer && self.has_peers()
     }
 
     /// A pod that the cluster takes away, once that has made any pod fail.
@@ -238,7 +248,7 @@ impl<'a> Case<'_, 'a> {
                      batch"
                         .to_owned(),
                 ),
-                Some(exit) => (Cause::Application, how_it_ended(exit, &words)),
+                Some(exit) => (Cause::Application, how_it_ended(exit, &words, self.has_peers())),
                 None => (Cause::Application, "the pod failed without an exit code".to_owned()),
             };
             (cause, format!("{title} failed{place}: {how}"))
@@ -251,7 +261,14 @@ impl<'a> Case<'_, 'a> {
             let ending = Ending::new(Cause::Disruption, None, message);
             return Ending { words, action, broken: true, awaits_storage: true, ..ending };
         }
-        Ending { words, action, broken: true, ..Ending::new(cause, Some(pod), message) }
+        let rootless = cause == Cause::Application && self.is_victim(&words);
+        Ending { words, rootless, action, broken: true, ..Ending::new(cause, Some(pod), message) }
+    }
+
+    /// Who is alone has lost something else than a peer: a database, for example.
+    fn has_peers(&self) -> bool {
+        // A job that was made smaller just now still has the others.
+        self.gang.len() > 1 || self.world.members().nth(1).is_some()
     }
 
     /// A pod that is gone, or going, although nobody here asked for it.
@@ -301,9 +318,21 @@ impl<'a> Case<'_, 'a> {
         Some(Ending { broken: true, ..Ending::new(Cause::Disruption, None, message) })
     }
 
-    /// Nobody failed, and still nothing goes on.
+    /// Nobody failed, and still it does not go on like this.
     fn halted(&self) -> Option<Ending<'a>> {
         self.stalled().or_else(|| self.misled())
+    }
+
+    /// Somebody is on a node that is about to be taken away. As long as that is there, all can save their work.
+    fn noticed(&self) -> Option<Ending<'a>> {
+        self.world.members().find_map(|member| self.leaves(&member, self.pod(&member)?))
+    }
+
+    pub(super) fn leaves(&self, member: &Member<'_, '_>, pod: &'a PodView) -> Option<Ending<'a>> {
+        let NodeNotice { node, why } = self.snapshot.leaves(pod)?;
+        let message =
+            format!("{} has to leave node {node}, which is about to be taken away ({why})", member.title());
+        Some(Ending::new(Cause::Disruption, Some(pod), message))
     }
 
     /// No news of progress for too long. A program that never told any is left alone.
@@ -315,6 +344,10 @@ impl<'a> Case<'_, 'a> {
                 "{} is done, and others still run {limit} s later (stallTimeoutSeconds)",
                 self.title(&leader.name)
             ),
+            None if self.last_heard().is_none() => format!(
+                "nothing was heard of it since it began, for {limit} s longer than earlier attempts took to their first step \
+                 (stallTimeoutSeconds)"
+            ),
             None => format!("no progress was seen for {limit} s (stallTimeoutSeconds)"),
         };
         (due <= self.now).then(|| Ending { broken: true, ..Ending::new(Cause::Stalled, None, message) })
@@ -323,20 +356,34 @@ impl<'a> Case<'_, 'a> {
     /// When the attempt has stalled if nothing is heard of it.
     pub(super) fn stall_due(&self) -> Option<Timestamp> {
         let limit = self.snapshot.job.spec.stall_timeout_seconds?;
-        self.attempt.filter(|attempt| attempt.is_open() && attempt.running_time.is_some())?;
+        let attempt = self.attempt.filter(|attempt| attempt.is_open())?;
+        let running = attempt.running_time.as_ref()?.0;
+        let limit = SignedDuration::from_secs(limit);
         // Who is not there has nothing to tell.
         let pod = self.pod_of_leader().filter(|pod| pod.has_started())?;
-        let leader = pod.name.as_str();
         if pod.phase == PodPhase::Succeeded {
-            return self.straggling_since(pod).map(|since| later(since, SignedDuration::from_secs(limit)));
+            return self.straggling_since(pod).map(|since| later(since, limit));
         }
-        if self.snapshot.job.spec.restart_scope() == RestartScope::Worker {
-            // One that has only just taken the place of another is not blamed for the silence before it.
-            let mut before = self.snapshot.job.status.iter().flat_map(|status| &status.worker_statuses);
-            before.find(|worker| worker.pod_name == leader && worker.phase == Phase::Running)?;
-        }
-        let last = self.snapshot.progress.as_ref()?.updated?;
-        Some(later(last, SignedDuration::from_secs(limit)))
+        // Who is not listened to is not silent, and what was heard of another pod says nothing about this one.
+        let listening = self.snapshot.listening.as_ref().filter(|listening| listening.pod == pod.uid)?;
+        let due = match self.last_heard() {
+            Some(last) => later(last, limit),
+            // Until all run, nobody can take a step.
+            None => later(later(listening.began.max(running), self.longest_to_first_step(attempt)?), limit),
+        };
+        let was_broken = listening.began < listening.since;
+        Some(if was_broken { due.max(later(listening.since, CATCHING_UP)) } else { due })
+    }
+
+    fn last_heard(&self) -> Option<Timestamp> {
+        self.snapshot.progress.as_ref()?.updated
+    }
+
+    /// How long earlier attempts took until they told of progress. As long as none has, nobody knows that this program tells of any.
+    fn longest_to_first_step(&self, attempt: &Attempt) -> Option<SignedDuration> {
+        let attempts = self.snapshot.job.status.iter().flat_map(|status| &status.attempts);
+        let earlier = attempts.filter(|earlier| earlier.number < attempt.number);
+        earlier.filter_map(|earlier| earlier.seconds.first_step).max().map(SignedDuration::from_secs)
     }
 
     /// The leader is done and says nothing any more: since then, those that run beside it should end, too. Roles without a
@@ -348,7 +395,7 @@ impl<'a> Case<'_, 'a> {
         if !waits || is_copying(self.snapshot, self.world, self.gang) {
             return None;
         }
-        let last = self.snapshot.progress.as_ref()?.updated?;
+        let last = self.last_heard()?;
         // An end in the future: somebody has set the clock back since.
         let ended = leader.exit.as_ref().and_then(|exit| exit.at).filter(|at| *at <= self.now);
         Some(ended.map_or(last, |ended| ended.max(last)))
@@ -408,6 +455,9 @@ impl<'a> Case<'_, 'a> {
     }
 }
 
+/// So long a log that is listened to again takes to tell what was said meanwhile.
+const CATCHING_UP: SignedDuration = SignedDuration::from_secs(10);
+
 /// The leading worker is done, and its last checkpoint is on its way to the bucket.
 pub(super) fn is_copying(snapshot: &Snapshot, world: &World<'_>, gang: &Gang<'_>) -> bool {
     let leader = gang.get(world.leader().as_str());
@@ -429,11 +479,23 @@ pub(super) fn has_failed(pod: &PodView) -> bool {
 }
 
 /// The exit code, and what the runtime or the program itself left as its last words.
-fn how_it_ended(exit: &Exit, words: &Words) -> String {
+fn how_it_ended(exit: &Exit, words: &Words, has_peers: bool) -> String {
+    if let Some(reason) =
+        exit.reason.as_deref().filter(|reason| ["Evicted", "DeadlineExceeded"].contains(reason))
+    {
+        // The pod went past a limit of its own: of its storage, or of its time.
+        let message = exit.message.as_deref().unwrap_or_default().trim().trim_end_matches('.');
+        return format!("{reason}: {}", text::shortened(message, 200));
+    }
     let code = text::exit_code(words.code(exit.code));
+    let code = exit.init.as_ref().map_or(code.clone(), |init| format!("init container {init}: {code}"));
     let runtime =
         exit.message.as_deref().and_then(|message| message.lines().find(|line| !line.trim().is_empty()));
     match words.error.as_deref().or(runtime) {
+        Some(complaint) if words.blames_a_peer && has_peers => {
+            let complaint = text::shortened(complaint.trim(), 200);
+            format!("{code}: it lost a peer ({complaint}), and no worker says why")
+        }
         Some(words) => format!("{code}: {}", text::shortened(words.trim(), 200)),
         None => code,
     }

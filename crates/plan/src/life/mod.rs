@@ -3,6 +3,7 @@
 mod backoff;
 mod budget;
 mod deletion;
+mod describe;
 mod ending;
 mod finished;
 mod force;

@@ -12,14 +12,17 @@ use crate::snapshot::PodView;
 use crate::text;
 use crate::words::{Words, signature};
 
-/// The first rule that matches a pod that failed.
+/// The first rule that matches a pod that failed. Whoever is only a victim of another's failure ends no job by its exit code.
 pub(super) fn action(
     rules: &[FailureRule],
     pod: &PodView,
     words: &Words,
     tail: Option<&str>,
+    is_victim: bool,
 ) -> Option<FailureAction> {
-    rules.iter().find(|rule| matches(rule, pod, words, tail)).map(|rule| rule.action)
+    let is_meant =
+        |rule: &&FailureRule| !(is_victim && rule.action == FailureAction::Fail && rule.exit_codes.is_some());
+    rules.iter().filter(is_meant).find(|rule| matches(rule, pod, words, tail)).map(|rule| rule.action)
 }
 
 fn matches(rule: &FailureRule, pod: &PodView, words: &Words, tail: Option<&str>) -> bool {
@@ -82,7 +85,7 @@ pub(super) fn is_final(
     if !counts(ending) {
         return None;
     }
-    let code = exit_code(ending.pod, &ending.words);
+    let code = exit_code(ending.pod, &ending.words).filter(|_| !ending.rootless);
     match spec.restart_policy() {
         _ if ending.action == Some(FailureAction::Restart) && restarts.application < spec.backoff_limit() => {
             None
@@ -102,14 +105,13 @@ pub(super) fn is_final(
 }
 
 /// How often the last attempts ended for one and the same reason, without progress in between, if that is too often. It
-/// takes more than an exit code to know: the same error in the log, or a stall.
+/// takes more than an exit code to know: the same error in the log, too little memory, or a stall.
 fn same_failure(settings: &Settings, attempts: &[Attempt]) -> Option<usize> {
     let limit = usize::try_from(settings.same_failures).ok().filter(|limit| *limit > 0)?;
     let root = |attempt: &Attempt| match attempt.cause? {
-        Cause::Stalled => Some((Cause::Stalled, String::new())),
-        cause @ (Cause::Application | Cause::OutOfMemory) => {
-            Some((cause, signature(attempt.error.as_deref()?)))
-        }
+        // Whoever is killed for its memory has said nothing about it, or anything.
+        cause @ (Cause::Stalled | Cause::OutOfMemory) => Some((cause, String::new())),
+        Cause::Application => Some((Cause::Application, signature(attempt.error.as_deref()?))),
         _ => None,
     };
     let last = root(attempts.last()?)?;
@@ -122,17 +124,18 @@ fn same_failure(settings: &Settings, attempts: &[Attempt]) -> Option<usize> {
     (times >= limit).then_some(times)
 }
 
-/// How many attempts in a row, up to the one that has just failed, failed without progress. One that ran for long is the first of
-/// a new row, and one that got past a new checkpoint is none.
-pub(super) fn streak(attempts: &[Attempt]) -> i32 {
+/// How many attempts in a row, up to the one that has just failed, failed without progress: by themselves, or by what came from
+/// outside, as that one did. One that ran for long is the first of a new row, and one that got past a new checkpoint is none.
+pub(super) fn streak(attempts: &[Attempt], cause: Cause) -> i32 {
     let mut streak = 0;
     for attempt in attempts.iter().rev() {
         let failures = [Cause::Application, Cause::OutOfMemory, Cause::Disruption, Cause::Stalled];
-        let failed = attempt.cause.is_some_and(|cause| failures.contains(&cause));
-        if !failed || attempt.made_progress() {
+        let Some(failed) = attempt.cause.filter(|cause| failures.contains(cause)) else { break };
+        if attempt.made_progress() {
             break;
         }
-        streak += 1;
+        // Who was drained often does not wait longer when its program fails, and the other way round.
+        streak += i32::from(failed.counts() == cause.counts());
         let ran = attempt.running_time.as_ref().zip(attempt.end_time.as_ref());
         if ran.is_some_and(|(began, ended)| ended.0.duration_since(began.0) >= LONG) {
             break;

@@ -11,7 +11,7 @@ use super::judge::{Gang, is_copying};
 use crate::build;
 use crate::draft::{Draft, whole_seconds};
 use crate::settings::Settings;
-use crate::snapshot::{PodPhase, PodView};
+use crate::snapshot::{AgentView, PodPhase, PodView};
 use crate::stacks;
 use crate::text;
 use crate::world::{Rank, World};
@@ -128,17 +128,29 @@ pub(super) fn hung(draft: &mut Draft<'_>) {
 
 /// What the agent said about the checkpoints. Without news, the last word stands.
 fn checkpoints(draft: &mut Draft<'_>) {
-    if draft.settings.agent_image.is_none() && draft.snapshot.job.spec.checkpoint_bucket().is_some() {
+    let spec = &draft.snapshot.job.spec;
+    if draft.settings.agent_image.is_none() && spec.checkpoint_bucket().is_some() {
         return checkpoint_problem(draft, "NoAgent", NO_AGENT);
     }
-    let Some(agent) = &draft.snapshot.agent else { return };
-    let number = draft.status.attempts.last().filter(|last| last.is_open()).map(|last| last.number);
+    let Some(agent) = &draft.snapshot.agent else {
+        if draft.settings.agent_image.is_none() && spec.checkpoints_on() {
+            // What programs save there stays, and many find it by themselves.
+            draft.condition(condition::CHECKPOINT_PROBLEM, true, UNWATCHED, NOBODY_WATCHES);
+        }
+        return;
+    };
+    let last = draft.status.attempts.last();
+    if is_outdated(draft, agent) {
+        return;
+    }
+    let number = last.filter(|last| last.is_open()).map(|last| last.number);
     let mut current = draft.snapshot.own_pods().filter(|pod| pod.attempt == number);
     // To an attempt that starts afresh, what an earlier one saved means nothing.
     if !draft.snapshot.job.spec.resumes() && !current.any(|pod| pod.uid == agent.pod) {
         return;
     }
     let report = &agent.report;
+    note_moved_aside(draft, agent);
     let saved = report.checkpoint.as_ref().filter(|newest| draft.status.checkpoint.as_ref() != Some(newest));
     if let Some(saved) = saved {
         // Once in a while is enough for people.
@@ -160,10 +172,34 @@ fn checkpoints(draft: &mut Draft<'_>) {
     }
 }
 
+/// What an attempt found to be cut off, and does not go on from.
+fn note_moved_aside(draft: &mut Draft<'_>, agent: &AgentView) {
+    let Some(moved) = &agent.report.moved_aside else { return };
+    let Some(attempt) = draft.open_attempt().filter(|open| Some(open.number) == agent.attempt) else {
+        return;
+    };
+    if attempt.moved_aside.is_none() {
+        attempt.moved_aside = Some(moved.clone());
+        let number = attempt.number;
+        let message =
+            format!("Not complete, and moved to .trainyard/quarantine beside the checkpoints: {moved}");
+        draft.warning("CheckpointMovedAside", message, number);
+    }
+}
+
+/// Another has taken the place of the pod that said so, and another operator has heard what it says: the old word counts no more.
+fn is_outdated(draft: &Draft<'_>, agent: &AgentView) -> bool {
+    let Some(last) = draft.status.attempts.last() else { return false };
+    let leader = World::of(&draft.snapshot.job).leader();
+    let mut pods = draft.snapshot.own_pods().filter(|pod| pod.name == leader);
+    let is_replaced = pods.any(|pod| pod.attempt == Some(last.number) && pod.uid != agent.pod);
+    is_replaced || agent.attempt.is_some_and(|attempt| attempt < last.number)
+}
+
 /// Nothing is saved, or not where it should be: told once, whenever it begins.
 fn checkpoint_problem(draft: &mut Draft<'_>, reason: &str, problem: &str) {
     let known = draft.status.condition(condition::CHECKPOINT_PROBLEM);
-    if known.is_none_or(|known| known.status != "True") {
+    if known.is_none_or(|known| known.status != "True" || known.reason == UNWATCHED) {
         // Since when all was well tells one time from another, however often this is tried.
         let since = known.map(|known| known.last_transition_time.0.to_string()).unwrap_or_default();
         draft.warning(condition::CHECKPOINT_PROBLEM, problem, since);
@@ -174,7 +210,7 @@ fn checkpoint_problem(draft: &mut Draft<'_>, reason: &str, problem: &str) {
 /// What is wrong with the checkpoints of a job that runs, to be said behind the rest.
 pub(super) fn behind_the_rest(draft: &Draft<'_>) -> String {
     let problem = draft.status.condition(condition::CHECKPOINT_PROBLEM);
-    let problem = problem.filter(|problem| problem.status == "True");
+    let problem = problem.filter(|problem| problem.status == "True" && problem.reason != UNWATCHED);
     problem.map(|problem| format!("; checkpoints: {}", problem.message)).unwrap_or_default()
 }
 
@@ -188,6 +224,12 @@ pub(super) fn unread(draft: &Draft<'_>) -> Option<(String, String)> {
 
 const NO_AGENT: &str = "checkpoints are not copied to the bucket, because the operator has no image of the agent that does it: \
                         start the operator with --agent-image";
+
+/// The reason for a condition that is no failure of the storage.
+const UNWATCHED: &str = "Unwatched";
+
+const NOBODY_WATCHES: &str = "nobody looks after the checkpoints, so that restarts do not know of them, because the operator has no image \
+                         of the agent that does it: start the operator with --agent-image";
 
 /// `CheckpointSaved` is told once in so many seconds.
 const EVENT_SECONDS: i64 = 300;

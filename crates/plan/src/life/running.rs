@@ -5,21 +5,25 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use trainyard_api::{
-    Attempt, Cause, Phase, RestartScope, RoleOrder, State, TrainingJob, WorkerStatus, condition, names,
+    Cause, Phase, RestartScope, RoleOrder, State, TrainingJob, WorkerStatus, condition, names,
 };
 
-use super::judge::{Case, Gang, Verdict, is_copying};
+use super::describe::describe;
+use super::judge::{Case, Gang, Verdict};
 use super::{backoff, budget, ending, has_finalizer, invalid, report, single};
 use crate::build;
 use crate::draft::{Draft, later};
 use crate::inputs;
 use crate::plan::{NewObject, Restore, Step, Target, TargetKind};
-use crate::snapshot::{ObjectView, Obstacle, ObstacleKind, PodView};
+use crate::snapshot::{ObjectView, Obstacle, ObstacleKind, PodPhase, PodView};
 use crate::text;
 use crate::world::{self, Member, World};
 
 /// Why a job waits that a quota holds back.
 const QUOTA: &str = "QuotaExceeded";
+
+/// Of the nodes that are about to be taken away, so many are named in a pod. Taints usually keep it away from all of them.
+const MOST_AVOIDED: usize = 20;
 
 pub(super) fn advance(draft: &mut Draft<'_>) {
     let snapshot = draft.snapshot;
@@ -39,6 +43,7 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
     }
 
     report::observe(draft, &world, &gang);
+    note_reached(draft);
     note_created(draft, &world, &gang);
     let attempt = draft.status.attempts.last().filter(|attempt| attempt.number == number).cloned();
     let attempt = attempt.as_ref();
@@ -163,7 +168,7 @@ pub(super) fn is_created(draft: &mut Draft<'_>) -> bool {
 }
 
 /// How many of the pods that should be there are.
-fn present(world: &World<'_>, gang: &Gang<'_>) -> usize {
+pub(super) fn present(world: &World<'_>, gang: &Gang<'_>) -> usize {
     let pods = world.members().filter_map(|member| gang.get(member.pod_name(world.job).as_str()));
     pods.filter(|pod| !pod.deleting).count()
 }
@@ -174,6 +179,21 @@ pub(super) fn note_torn_down(draft: &mut Draft<'_>) {
     let last = draft.status.attempts.last_mut().filter(|last| last.seconds.torn_down.is_none());
     if let Some((last, ended)) = last.and_then(|last| last.end_time.clone().map(|ended| (last, ended))) {
         last.seconds.torn_down = Some(now.0.duration_since(ended.0).as_secs().max(0));
+    }
+}
+
+/// What the attempt that ended last saved at its very end, and its agent told of only then: it got further all the same, and the next
+/// one need not wait.
+fn note_reached(draft: &mut Draft<'_>) {
+    let newest = draft.status.checkpoint.clone().map(Box::new);
+    let Some(last) = draft.status.attempts.last_mut().filter(|last| !last.is_open()) else { return };
+    let own = last.cause.is_some_and(|cause| cause != Cause::Resume);
+    if !own || last.reached.is_some() || newest.is_none() || newest == last.resumed_from {
+        return;
+    }
+    last.reached = newest;
+    if draft.status.backoff_until.take().is_some() {
+        draft.decide();
     }
 }
 
@@ -220,7 +240,11 @@ fn overdue(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>) -> Option<
         None => attempt.start_time.as_ref(),
         created => created.as_ref(),
     });
-    let startup = due(since.map(|time| time.0), spec.startup_timeout_seconds);
+    // Who takes the place of another while the rest goes on has to start up, too.
+    let alone = spec.restart_scope() == RestartScope::Worker && starting.is_none();
+    let replaced = gang.values().filter(|pod| alone && pod.phase == PodPhase::Pending && !pod.deleting);
+    let since = since.map(|time| time.0).or_else(|| replaced.filter_map(|pod| pod.created).min());
+    let startup = due(since, spec.startup_timeout_seconds);
     if active.is_some_and(|due| due <= draft.now) {
         return Some(Overdue::Active(spec.active_deadline_seconds.unwrap_or_default()));
     }
@@ -324,7 +348,7 @@ fn refused(
 }
 
 /// What a job is called that has no pods yet: one that is being restarted still is, any other waits for a start.
-fn waiting_state(draft: &Draft<'_>) -> State {
+pub(super) fn waiting_state(draft: &Draft<'_>) -> State {
     match draft.status.state {
         Some(State::Restarting) => State::Restarting,
         _ => State::Pending,
@@ -387,7 +411,7 @@ fn may_start(draft: &mut Draft<'_>, world: &World<'_>) -> bool {
 
 /// An object under one of our names that is on its way out, or belongs to an earlier job of the same name. The cache
 /// tells when it is gone.
-fn blocker(draft: &Draft<'_>, world: &World<'_>) -> Option<String> {
+pub(super) fn blocker(draft: &Draft<'_>, world: &World<'_>) -> Option<String> {
     let snapshot = draft.snapshot;
     let uid = snapshot.uid();
     let foreign = |owner: Option<&str>| owner != Some(uid);
@@ -474,137 +498,21 @@ pub(super) fn create(
 ) {
     let job = &*draft.snapshot.job;
     let resumed = draft.open_attempt().and_then(|attempt| attempt.resumed_from.clone());
+    let announced: Vec<&str> = draft.snapshot.notices.iter().map(|notice| notice.node.as_str()).collect();
+    let avoided = draft.status.avoided_nodes.iter().map(String::as_str);
+    let avoided: BTreeSet<&str> = avoided.chain(announced.iter().copied().take(MOST_AVOIDED)).collect();
+    let avoided: Vec<&str> = avoided.into_iter().collect();
     let order = build::Order {
         job,
         world,
         attempt: number,
         inputs,
         resume: resumed.as_deref(),
-        avoided: &draft.status.avoided_nodes,
+        avoided: &avoided,
+        announced: &announced,
         settings: draft.settings,
     };
     let pod = |member: &Member<'_, '_>| Step::Create(NewObject::Pod(Box::new(order.pod(member))));
     let steps = members.iter().map(pod).collect();
     draft.stage(steps);
-}
-
-/// State, conditions and message of an attempt that goes on.
-fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, leaving: usize) {
-    let total = world.members().count();
-    let present = present(world, gang);
-    let workers = usize::try_from(world.size()).unwrap_or(usize::MAX);
-    let time = draft.time();
-    let created = is_created(draft);
-    let placed = world.members().all(|member| {
-        let pod = gang.get(member.pod_name(world.job).as_str());
-        pod.is_none_or(|pod| pod.node.is_some() || pod.is_finished())
-    });
-    let progressed = draft.snapshot.progress.as_ref().and_then(|progress| progress.updated);
-    if let Some(attempt) = draft.open_attempt().filter(|_| created) {
-        if let (true, None, Some(created)) = (placed, attempt.seconds.scheduled, &attempt.created_time) {
-            attempt.seconds.scheduled = Some(time.0.duration_since(created.0).as_secs().max(0));
-        }
-        if let (None, Some(at), Some(began)) = (attempt.seconds.first_step, progressed, &attempt.running_time)
-        {
-            attempt.seconds.first_step = Some(at.duration_since(began.0).as_secs().max(0));
-        }
-    }
-    let workers_before = &draft.status.worker_statuses;
-    // Who has not started may be done, or wait to be replaced.
-    let missing = world.members().filter(|member| member.role.is_required()).filter(|member| {
-        let name = member.pod_name(world.job);
-        let started = gang.get(name.as_str()).is_some_and(|pod| pod.has_started() && !pod.deleting);
-        !started && report::remembered(workers_before, &name).is_none()
-    });
-    let missing = missing.count();
-    let required_started = missing == 0;
-    if created
-        && required_started
-        && draft.open_attempt().is_some_and(|attempt| attempt.running_time.is_none())
-    {
-        if let Some(attempt) = draft.open_attempt() {
-            let scheduled = attempt.seconds.scheduled.unwrap_or_default();
-            let created = attempt.created_time.as_ref();
-            attempt.seconds.started =
-                created.map(|created| (time.0.duration_since(created.0).as_secs() - scheduled).max(0));
-            attempt.running_time = Some(time);
-        }
-        let number = draft.status.attempts.last().map_or(1, |attempt| attempt.number);
-        draft.normal("TrainingStarted", format!("All workers active ({workers} of {workers})"), number);
-    }
-    let running = draft.open_attempt().is_some_and(|attempt: &mut Attempt| attempt.running_time.is_some());
-    if running && missing > 0 {
-        return describe_gap(draft, world, gang, missing);
-    }
-    if running {
-        draft.state(State::Running);
-        draft.condition(condition::RUNNING, true, "TrainingStarted", "All workers active");
-        draft.condition_over(condition::RESTARTING, "Restarted", "All workers run again");
-        draft.condition_over(condition::STALLED, "Restarted", "All workers run again");
-        let counts = draft.status.workers.unwrap_or_default();
-        let copying = is_copying(draft.snapshot, world, gang);
-        let ignored = draft.status.worker_statuses.iter().filter(|worker| worker.ignored).count();
-        let done = usize::try_from(counts.succeeded).unwrap_or(0) + ignored;
-        let message = match done {
-            _ if copying => {
-                "the leading worker is done; its last checkpoint is being copied to the bucket".to_owned()
-            }
-            0 => format!("{} running", text::count(workers, "worker")),
-            done => {
-                format!("{} running, {done} done", text::count(workers.saturating_sub(done), "worker"))
-            }
-        };
-        draft.message(message + &report::behind_the_rest(draft));
-        return;
-    }
-    if present > 0 && leaving == 0 {
-        draft.state(State::Initializing);
-        let started = gang.values().filter(|pod| pod.has_started()).count();
-        let summary = format!("{started} of {} running", text::count(total, "pod"));
-        if let Some(blocker) = blocker(draft, world).filter(|_| !created) {
-            let message = blocked(draft, &blocker);
-            draft.condition(condition::RUNNING, false, "WaitingForPods", &summary);
-            draft.message(format!("{summary}; {message}"));
-        } else if let Some((reason, detail)) = report::unread(draft).or_else(|| report::holdup(world, gang)) {
-            draft.condition(condition::RUNNING, false, &reason, &detail);
-            draft.message(format!("{summary}; {detail}"));
-        } else {
-            draft.condition(condition::RUNNING, false, "WaitingForPods", &summary);
-            draft.message(summary);
-        }
-        return;
-    }
-    draft.state(waiting_state(draft));
-    let message = if leaving > 0 {
-        format!("waiting for {} of the last attempt to go", text::count(leaving, "pod"))
-    } else if let Some(blocker) = blocker(draft, world) {
-        blocked(draft, &blocker)
-    } else if let Some(until) = &draft.status.backoff_until {
-        let last =
-            draft.status.attempts.last().and_then(|attempt| attempt.message.as_deref()).unwrap_or_default();
-        format!("{last}; restarting at {}", until.0)
-    } else {
-        format!("creating {}", text::count(total, "pod"))
-    };
-    draft.message(message);
-}
-
-/// Some work, and others are replaced (`restartScope: Worker`), or about to be judged.
-fn describe_gap(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, missing: usize) {
-    draft.state(State::Running);
-    let total = world.members().filter(|member| member.role.is_required()).count();
-    let summary = format!("{} of {} running", total - missing, text::count(total, "worker"));
-    draft.condition(condition::RUNNING, true, "WorkersMissing", &summary);
-    let why = draft.status.condition(condition::RESTARTING).filter(|it| it.status == "True");
-    let why = why.map(|restarting| restarting.message.clone());
-    let holdup = report::unread(draft).or_else(|| report::holdup(world, gang)).map(|(_, detail)| detail);
-    let said: Vec<String> = [Some(summary), why, holdup].into_iter().flatten().collect();
-    draft.message(said.join("; ") + &report::behind_the_rest(draft));
-}
-
-/// Says that something is in the way.
-fn blocked(draft: &mut Draft<'_>, blocker: &str) -> String {
-    let message = format!("waiting for {blocker} of an earlier job to go");
-    draft.condition(condition::RESOURCES_CREATED, false, "NameConflict", &message);
-    message
 }

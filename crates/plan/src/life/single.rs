@@ -26,7 +26,11 @@ pub(super) fn mend(draft: &mut Draft<'_>, case: &Case<'_, '_>) -> bool {
     // One decision at a time: each is written down before anything follows from it.
     for member in &members {
         match needed(member) {
-            Some(loss) if !is_recorded(draft, case, member, loss.pod) => {
+            Some(mut loss) if !is_recorded(draft, case, member, loss.pod) => {
+                if loss.ending.rootless && members.iter().any(|other| is_root(needed(other).as_ref())) {
+                    // Who was lost is among them, and this one only complains of it.
+                    loss.ending.action.get_or_insert(FailureAction::RestartWithoutCounting);
+                }
                 record(draft, case, member, &loss, attempt.number);
                 return true;
             }
@@ -42,8 +46,10 @@ pub(super) fn mend(draft: &mut Draft<'_>, case: &Case<'_, '_>) -> bool {
     draft.status.backoff_until = None;
     let missing: Vec<Member<'_, '_>> =
         members.into_iter().filter(|member| needed(member).is_some_and(|loss| loss.pod.is_none())).collect();
+    // Under its name there may be a pod of an earlier attempt, which came when nobody waited for it any more: that goes first.
+    let has_room = case.snapshot.own_pods().all(|pod| pod.attempt == Some(attempt.number));
     // What was refused is not asked for again before its time.
-    if !missing.is_empty() && running::refusal(draft).is_none() {
+    if has_room && !missing.is_empty() && running::refusal(draft).is_none() {
         running::create(draft, case.world, &missing, attempt.number, case.inputs);
     }
     false
@@ -65,10 +71,15 @@ impl<'a> Loss<'a> {
             Some(pod) if pod.deleting && pod.phase != PodPhase::Succeeded => {
                 Some(Self { pod: Some(pod), ending: case.taken(member, Some(pod)) })
             }
-            Some(_) => None,
+            Some(pod) => case.leaves(member, pod).map(|ending| Self { pod: Some(pod), ending }),
             None => Some(Self { pod: None, ending: case.taken(member, None) }),
         }
     }
+}
+
+/// Whether this is a loss that others may complain about.
+fn is_root(loss: Option<&Loss<'_>>) -> bool {
+    loss.is_some_and(|loss| !loss.ending.rootless)
 }
 
 /// Whether this loss has been written down. A pod that is gone was written down if its worker has not run since.

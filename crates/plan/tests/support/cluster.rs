@@ -8,12 +8,20 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::{AgentReport, Attempt, Cause, State, TrainingJob, TrainingJobSpec, TrainingJobStatus};
 use trainyard_plan::{
-    AgentView, ClaimView, Disruption, Exit, NewObject, NodeView, Notice, ObjectView, Obstacle, ObstacleKind,
-    PodPhase, PodView, Settings, Snapshot, Stacks, Tail, Vanished, Waiting,
+    AgentView, ClaimView, Disruption, Exit, Listening, NewObject, NodeNotice, NodeView, Notice, ObjectView,
+    Obstacle, ObstacleKind, PodPhase, PodView, Settings, Snapshot, Stacks, Tail, Vanished, Waiting,
 };
 
 use super::job::dawn;
 use super::operator::Tally;
+
+/// Whether the log of rank 0 can be heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hearing {
+    Always,
+    Not,
+    Since(Timestamp),
+}
 
 pub(crate) struct Cluster {
     pub(crate) settings: Settings,
@@ -34,6 +42,7 @@ pub(crate) struct Cluster {
     pub(crate) vanished: Vec<Vanished>,
     /// What the program of rank 0 says.
     pub(crate) progress: Option<trainyard_progress::Progress>,
+    pub(crate) hearing: Hearing,
     pub(crate) stacks: Option<Stacks>,
     /// What the agent beside it says.
     pub(crate) agent: Option<AgentReport>,
@@ -41,6 +50,7 @@ pub(crate) struct Cluster {
     /// The grace of every deletion, in order.
     pub(crate) graces: Vec<Option<u32>>,
     pub(crate) nodes: Vec<NodeView>,
+    pub(crate) notices: Vec<NodeNotice>,
     /// Everything that was ever created, newest last.
     pub(crate) created: Vec<NewObject>,
     pub(crate) events: Vec<Notice>,
@@ -81,12 +91,14 @@ impl Cluster {
             obstacles: Vec::new(),
             last_status_write: None,
             progress: None,
+            hearing: Hearing::Always,
             stacks: None,
             agent: None,
             budget: None,
             tails: Vec::new(),
             graces: Vec::new(),
             nodes: Vec::new(),
+            notices: Vec::new(),
             vanished: Vec::new(),
             created: Vec::new(),
             events: Vec::new(),
@@ -232,17 +244,32 @@ impl Cluster {
             obstacles: self.obstacles.clone(),
             last_status_write: self.last_status_write,
             progress: self.progress.clone(),
+            listening: self.listening(),
             stacks: self.stacks.clone(),
-            agent: self.agent.clone().map(|report| AgentView { pod: self.leader(), report }),
+            agent: self.agent.clone().map(|report| self.heard(report)),
             tails: self.tails.clone(),
             nodes: self.nodes.clone(),
+            notices: self.notices.clone().into(),
         }
     }
 
-    /// The uid of the pod of rank 0.
-    fn leader(&self) -> String {
-        let name = trainyard_plan::World::of(self.job()).leader();
-        self.pods.get(&name).map(|pod| pod.uid.clone()).unwrap_or_default()
+    /// The log of rank 0 is listened to since its pod is there, or since it was heard again.
+    fn listening(&self) -> Option<Listening> {
+        let pod = self.pods.get(&trainyard_plan::World::of(self.job()).leader())?;
+        let began = pod.created?;
+        let since = match self.hearing {
+            Hearing::Always => began,
+            Hearing::Not => return None,
+            Hearing::Since(since) => since,
+        };
+        Some(Listening { pod: pod.uid.clone(), began, since })
+    }
+
+    /// What the agent beside rank 0 says.
+    fn heard(&self, report: AgentReport) -> AgentView {
+        let leader = self.pods.get(&trainyard_plan::World::of(self.job()).leader());
+        let pod = leader.map(|pod| pod.uid.clone()).unwrap_or_default();
+        AgentView { pod, attempt: leader.and_then(|pod| pod.attempt), report }
     }
 
     // What users and the world do.
@@ -318,7 +345,7 @@ impl Cluster {
         self.change_pod(short, |pod| {
             pod.phase = PodPhase::Succeeded;
             pod.waiting = None;
-            pod.exit = Some(Box::new(Exit { code: 0, reason: Some("Completed".into()), message: None, at }));
+            pod.exit = Some(Box::new(Exit { reason: Some("Completed".into()), at, ..Exit::default() }));
         });
     }
 
@@ -337,14 +364,14 @@ impl Cluster {
         self.change_pod(short, |pod| {
             pod.phase = PodPhase::Failed;
             pod.waiting = None;
-            pod.exit = Some(Box::new(Exit { code, reason: Some(reason.into()), message: None, at }));
+            pod.exit = Some(Box::new(Exit { code, reason: Some(reason.into()), at, ..Exit::default() }));
         });
     }
 
     /// The pod's log ends like this.
     pub(crate) fn says(&mut self, short: &str, text: &str) {
         let pod = self.pod(short).uid.clone();
-        self.tails.push(Tail { pod, text: text.to_owned() });
+        self.tails.push(Tail { pod, text: Some(text.to_owned()) });
     }
 
     /// The cluster ends the pod.

@@ -9,7 +9,7 @@ mod job;
 mod operator;
 mod rules;
 
-pub(crate) use cluster::Cluster;
+pub(crate) use cluster::{Cluster, Hearing};
 pub(crate) use job::{Job, job, role};
 pub(crate) use operator::Crashed;
 

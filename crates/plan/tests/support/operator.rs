@@ -310,7 +310,10 @@ impl Cluster {
             deleting: false,
         };
         let clash = match object {
-            NewObject::Pod(pod) => self.pods.insert(name.clone(), view_of(pod, &uid)).is_some(),
+            NewObject::Pod(pod) => {
+                let view = PodView { created: Some(self.now), ..view_of(pod, &uid) };
+                self.pods.insert(name.clone(), view).is_some()
+            }
             NewObject::Service(service) => {
                 let view = shown(&service.metadata, service_fingerprint(service));
                 self.services.insert(name.clone(), view).is_some()
@@ -455,6 +458,8 @@ fn view_of(pod: &Pod, uid: &str) -> PodView {
         attempt: label(names::ATTEMPT_LABEL).and_then(|attempt| attempt.parse().ok()),
         inputs: note(names::INPUTS_ANNOTATION).map(Into::into),
         shape: note(names::SHAPE_ANNOTATION).map(Into::into),
+        announced: note(names::ANNOUNCED_ANNOTATION).map(Into::into),
+        created: None,
         deleting: false,
         leaves_by: None,
         phase: PodPhase::Pending,

@@ -1,9 +1,13 @@
 //! A failure is counted once, and nothing else is.
 
 use trainyard_api::{Attempt, Cause, FailureAction, RestartScope, State, TrainingJob, TrainingJobStatus};
+use trainyard_operator::Watched;
+use trainyard_plan::{World, blames_a_peer};
 
 use super::fact::Fact;
 use super::{Checker, Verdict, demand};
+use crate::mishap::Mishap;
+use crate::server::Actor;
 
 /// So many attempts are remembered.
 const ATTEMPTS_KEPT: usize = 10;
@@ -12,6 +16,7 @@ impl Checker {
     /// A failure is counted once, the limit is kept, and what is said of the failure is what happened.
     pub(super) fn counted(
         &mut self,
+        by: Actor,
         uid: &str,
         job: &TrainingJob,
         old: &TrainingJobStatus,
@@ -46,25 +51,34 @@ impl Checker {
         let failures: Vec<&&Attempt> =
             newly.iter().filter(|attempt| attempt.cause.is_some_and(Cause::counts)).collect();
         for attempt in &failures {
-            let name = attempt.pod_name.as_deref().unwrap_or_default();
-            let mut pods = self.of(uid, Some(attempt.number)).filter(|pod| pod.name == name);
-            demand!(
-                pods.any(|pod| pod.exit_code.is_some_and(|code| code != 0)),
-                "attempt {} is said to have failed in {name}, which did not fail",
-                attempt.number
-            );
+            self.blamed(uid, job, attempt)?;
         }
+        let name = job.metadata.name.as_deref().unwrap_or_default();
         for attempt in newly.iter().filter(|attempt| attempt.cause == Some(Cause::Disruption)) {
+            // Whoever is told to leave its node was not put there although that was known.
+            let leaves =
+                attempt.message.as_ref().is_some_and(|message| message.contains("has to leave node"));
+            let is_taken = |pod: &Fact| pod.disruption.is_some() || pod.going;
             let mut pods = self.of(uid, Some(attempt.number));
-            let taken = pods.any(|pod| pod.disruption.is_some() || pod.going);
-            demand!(taken || self.rivals, "attempt {} was disrupted, and nobody was taken", attempt.number);
+            let taken = pods.any(|pod| if leaves { pod.noticed } else { is_taken(pod) });
+            // Who is never told of a pod, or that it has its label again, takes it for gone.
+            let misled = match self.sight(by, name) {
+                Some(sight) => {
+                    let is_unseen =
+                        |pod: &Fact| pod.seen_as.is_some_and(|event| !sight.has(Watched::Pods, event));
+                    sight.misses(Watched::Pods) && self.of(uid, Some(attempt.number)).any(is_unseen)
+                }
+                None => self.misled,
+            };
+            demand!(taken || misled, "attempt {} was disrupted, and nobody was taken", attempt.number);
         }
         let counted = |status: &TrainingJobStatus| status.restarts.unwrap_or_default().application;
         let limit = job.spec.backoff_limit();
         let is_final = new.state == Some(State::Failed);
         let more = counted(new) - counted(old);
+        let alone = self.written_down(by, uid, job, old, new)?;
+        let replaced = alone.len();
         let mut expected = (0, 0);
-        let alone = self.written_down(uid, job, old, new)?;
         let gangs = newly.iter().map(|attempt| self.weight(uid, job, attempt));
         for (least, most) in alone.into_iter().chain(gangs).filter(|_| !is_final) {
             expected = (expected.0 + least, expected.1 + most);
@@ -76,6 +90,7 @@ impl Checker {
             expected.0,
             expected.1
         );
+        restarted(&newly, replaced, is_final, old, new)?;
         demand!(more == 0 || counted(new) <= limit, "{} restarts counted, {limit} allowed", counted(new));
         let newly_failed = is_final && old.state != Some(State::Failed);
         demand!(
@@ -86,9 +101,34 @@ impl Checker {
         Ok(())
     }
 
+    /// Whoever is named as the root has failed, and does not only complain about a peer. Nobody is named where somebody does.
+    fn blamed(&self, uid: &str, job: &TrainingJob, attempt: &Attempt) -> Verdict {
+        let number = attempt.number;
+        let mut failed = self.of(uid, Some(number)).filter(|pod| pod.failed());
+        let complains = |pod: &Fact| blames_a_peer(&pod.words);
+        let Some(name) = attempt.pod_name.as_deref() else {
+            demand!(
+                failed.any(complains),
+                "attempt {number} is said to have lost a peer, and nobody says so"
+            );
+            return Ok(());
+        };
+        // Who is replaced alone can fail more than once.
+        let roots: Vec<&Fact> = failed.filter(|pod| pod.name == name).collect();
+        demand!(!roots.is_empty(), "attempt {number} is said to have failed in {name}, which did not fail");
+        // Whose words nobody has read is named for its exit code.
+        let has_peers = World::of(job).members().count() > 1;
+        let is_victim = attempt.cause == Some(Cause::Application)
+            && has_peers
+            && attempt.error.is_some()
+            && roots.iter().all(|pod| complains(pod));
+        demand!(!is_victim, "attempt {number} is said to have failed in {name}, which only lost a peer");
+        Ok(())
+    }
+
     /// How often the failure of a pod counts: its rule says so, or that it failed by itself does. What the cluster took may have
     /// failed, too, before or after the operator looked: then both answers are right, if there is a rule about it.
-    fn worth(job: &TrainingJob, pod: Option<&Fact>) -> (i32, i32) {
+    fn worth(&self, job: &TrainingJob, pod: Option<&Fact>) -> (i32, i32) {
         let rules = job.spec.failure_rules();
         let by_itself = pod.filter(|pod| pod.failed() && pod.disruption.is_none() && !pod.going);
         let Some(pod) = by_itself else {
@@ -96,21 +136,36 @@ impl Checker {
         };
         match pod.action(rules) {
             Some(FailureAction::RestartWithoutCounting | FailureAction::Ignore) => (0, 0),
+            // Who only complains of a peer does not count beside the one that was lost, if the operator knew of that.
+            Some(FailureAction::Fail) | None if blames_a_peer(&pod.words) && self.lost_beside(pod) => (0, 1),
             Some(FailureAction::Restart | FailureAction::Fail) | None => (1, 1),
         }
     }
 
+    /// Whether another pod of its attempt was lost, too.
+    fn lost_beside(&self, pod: &Fact) -> bool {
+        let mut others = self.of(&pod.job, pod.attempt).filter(|other| other.name != pod.name);
+        others.any(|other| other.failed() || other.going || other.disruption.is_some() || other.noticed)
+    }
+
     /// The same for an attempt that has ended.
     fn weight(&self, uid: &str, job: &TrainingJob, attempt: &Attempt) -> (i32, i32) {
-        let name = attempt.pod_name.as_deref().unwrap_or_default();
-        let pod =
-            self.of(uid, Some(attempt.number)).filter(|pod| pod.name == name).max_by_key(|pod| pod.failed());
-        match attempt.cause {
-            Some(cause) if cause.counts() => match pod.and_then(|pod| pod.action(job.spec.failure_rules())) {
-                Some(FailureAction::RestartWithoutCounting | FailureAction::Ignore) => (0, 0),
-                Some(FailureAction::Restart | FailureAction::Fail) | None => (1, 1),
-            },
-            Some(Cause::Disruption) => (0, i32::from(!job.spec.failure_rules().is_empty())),
+        let counts = |pod: Option<&Fact>| match pod.and_then(|pod| pod.action(job.spec.failure_rules())) {
+            Some(FailureAction::RestartWithoutCounting | FailureAction::Ignore) => 0,
+            Some(FailureAction::Restart | FailureAction::Fail) | None => 1,
+        };
+        let pods = self.of(uid, Some(attempt.number));
+        match (attempt.cause, attempt.pod_name.as_deref()) {
+            (Some(cause), Some(name)) if cause.counts() => {
+                let count = counts(pods.filter(|pod| pod.name == name).max_by_key(|pod| pod.failed()));
+                (count, count)
+            }
+            // One of those who lost a peer has ended it, but is not named for it.
+            (Some(cause), None) if cause.counts() => {
+                let all = pods.filter(|pod| pod.failed()).map(|pod| counts(Some(pod)));
+                all.fold((1, 0), |(least, most), count| (count.min(least), count.max(most)))
+            }
+            (Some(Cause::Disruption), _) => (0, i32::from(!job.spec.failure_rules().is_empty())),
             _ => (0, 0),
         }
     }
@@ -118,6 +173,7 @@ impl Checker {
     /// Workers that are restarted alone: each pod that failed is written down once.
     fn written_down(
         &mut self,
+        by: Actor,
         uid: &str,
         job: &TrainingJob,
         old: &TrainingJobStatus,
@@ -131,12 +187,49 @@ impl Checker {
                 continue;
             }
             demand!(job.spec.restart_scope() == RestartScope::Worker, "{pod} is counted alone");
+            if worker.restart_count > 1 {
+                self.mishaps.insert(Mishap::FailedAgain);
+            }
             let fact = self.pods.get(pod).filter(|fact| fact.job == uid);
             demand!(fact.is_some() || pod == "gone", "the failure of {pod} is counted, which never was");
-            worth.push(Self::worth(job, fact));
+            // Who had to leave its node was replaced for that, if nobody had told yet that it failed.
+            let name = job.metadata.name.as_deref().unwrap_or_default();
+            let is_seen = |event| self.sight(by, name).is_some_and(|sight| sight.has(Watched::Pods, event));
+            let has_left = fact.is_some_and(|fact| fact.noticed && !fact.seen_as.is_some_and(is_seen));
+            worth.push(if has_left { (0, 1) } else { self.worth(job, fact) });
             let is_first = pod == "gone" || self.accounted.insert(pod.clone());
-            demand!(is_first || self.rivals, "the failure of {pod} is counted twice");
+            demand!(is_first, "the failure of {pod} is counted twice");
         }
         Ok(worth)
     }
+}
+
+/// Every restart is counted once, for what it was; whoever gives up restarts nothing.
+fn restarted(
+    newly: &[&Attempt],
+    alone: usize,
+    is_final: bool,
+    old: &TrainingJobStatus,
+    new: &TrainingJobStatus,
+) -> Verdict {
+    let (was, is) = (old.restarts.unwrap_or_default(), new.restarts.unwrap_or_default());
+    let of = |causes: &[Cause]| {
+        let same = newly.iter().filter(|attempt| attempt.cause.is_some_and(|cause| causes.contains(&cause)));
+        i32::try_from(if is_final { 0 } else { same.count() }).unwrap_or(i32::MAX)
+    };
+    let alone = if is_final { 0 } else { i32::try_from(alone).unwrap_or(i32::MAX) };
+    let failures = of(&[Cause::Application, Cause::OutOfMemory, Cause::Disruption]) + alone;
+    let more = [
+        is.application + is.disruption - was.application - was.disruption,
+        is.stall - was.stall,
+        is.rescale - was.rescale,
+        is.update - was.update,
+    ];
+    let expected = [failures, of(&[Cause::Stalled]), of(&[Cause::Rescale]), of(&[Cause::Update])];
+    demand!(
+        more == expected,
+        "of failures and disruptions, stalls, rescales and updates, {more:?} more were counted, and it should be {expected:?}"
+    );
+    demand!(is.total == is.total(), "{is:?} do not add up");
+    Ok(())
 }

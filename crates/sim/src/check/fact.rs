@@ -10,7 +10,6 @@ pub(super) struct Fact {
     pub(super) name: String,
     pub(super) attempt: Option<i32>,
     pub(super) ran: bool,
-    pub(super) succeeded: bool,
     /// When it was seen to have succeeded.
     pub(super) done: Option<Timestamp>,
     pub(super) exit_code: Option<i32>,
@@ -20,11 +19,31 @@ pub(super) struct Fact {
     pub(super) disruption: Option<String>,
     /// It was told to go, or is gone.
     pub(super) going: bool,
+    pub(super) node: Option<String>,
+    /// The nodes of which it was known when it was made that they will be taken away.
+    pub(super) told: String,
+    /// Its node will be taken away, and that was not known when it was made.
+    pub(super) noticed: bool,
     /// The end of its log.
     pub(super) words: String,
+    /// What it was made of, and in a world of which shape, as it says itself.
+    pub(super) inputs: String,
+    pub(super) shape: String,
+    /// The event that tells of it as it is, if it has the label by which it is seen.
+    pub(super) seen_as: Option<usize>,
 }
 
 impl Fact {
+    /// Its node will be taken away, if it is this one.
+    pub(super) fn notice(&mut self, node: &str) {
+        let was_told = self.told.split(',').any(|told| told == node);
+        self.noticed |= self.node.as_deref() == Some(node) && !was_told;
+    }
+
+    pub(super) fn succeeded(&self) -> bool {
+        self.done.is_some()
+    }
+
     pub(super) fn failed(&self) -> bool {
         self.exit_code.is_some_and(|code| code != 0)
     }

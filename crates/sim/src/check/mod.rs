@@ -2,8 +2,11 @@
 //!
 //! The checker keeps its own record of what really happened to every pod, and compares what operators do and say with it.
 
+mod cause;
 mod count;
 mod fact;
+mod made;
+mod sight;
 mod status;
 mod words;
 
@@ -11,11 +14,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use trainyard_api::{AgentReport, Attempt, State, TrainingJob, TrainingJobStatus, names};
+use trainyard_api::{AgentReport, Attempt, State, TrainingJob, TrainingJobSpec, TrainingJobStatus, names};
+use trainyard_operator::{JobKey, Watched};
 use trainyard_plan::TargetKind;
 pub(crate) use words::told;
 
 use self::fact::Fact;
+pub(crate) use self::sight::Sight;
+use self::sight::Writer;
+pub(crate) use self::status::is_mendable;
+use crate::mishap::Mishap;
 use crate::server::{Actor, Change, Child, Server};
 
 /// How often an object of this name was made and removed.
@@ -27,25 +35,50 @@ pub struct Count {
     pub late: usize,
 }
 
+/// What budgets are called in a tally.
+pub(crate) const BUDGET: &str = "budget";
+
 /// Creates and deletes by operators, by kind and name.
 pub type Tally = BTreeMap<(&'static str, String), Count>;
 
 #[derive(Default)]
 pub(crate) struct Checker {
     pods: BTreeMap<String, Fact>,
-    /// More than one operator was at work at the same time: a write of the one that should be gone may come late.
-    pub(crate) rivals: bool,
-    /// Somebody has set the clock of the operators' machine.
-    pub(crate) clock_set: bool,
+    /// More than one operator is at work at the same time, since this version: neither sees at once what the other one does.
+    pub(crate) rivals: Option<u64>,
+    /// A watch has lost an event. Who has not made a pod itself, and is never told of it, takes it for gone.
+    pub(crate) misled: bool,
+    /// Who wrote the status of each job last, by the job's uid.
+    writers: BTreeMap<String, Writer>,
+    /// What each process acts from, by job.
+    sights: Vec<(usize, JobKey, Sight)>,
+    /// What lands now was sent at this version.
+    pub(crate) sent: Option<u64>,
+    /// The answer to what happens now is lost.
+    pub(crate) unanswered: bool,
+    /// How often somebody has set the clock of the operators' machine.
+    pub(crate) clock_set: usize,
     pub(crate) tally: Tally,
+    /// What went wrong, and what it came to.
+    pub(crate) mishaps: BTreeSet<Mishap>,
     /// What each job's status had come to, by uid, for those that have ended.
     ended: BTreeMap<String, (State, Option<Time>)>,
     /// When the program of a pod last told of progress.
     pub(crate) said: BTreeMap<String, Timestamp>,
     /// The checkpoints that agents told of, by job.
     reported: BTreeMap<String, BTreeSet<String>>,
+    /// The step of the checkpoint that each process has heard of last, by process and job.
+    pub(crate) heard: BTreeMap<(usize, String), i64>,
     /// Pods whose failure was written down, for jobs whose workers are restarted one by one.
     accounted: BTreeSet<String>,
+    /// Jobs of which the user changed something that pods are made of.
+    edited: BTreeSet<String>,
+    /// The last attempt of a job that ended because of that, and for which generation.
+    updated: BTreeMap<String, (i32, Option<i64>)>,
+    /// Jobs whose status somebody took away.
+    robbed: BTreeSet<String>,
+    /// Pods whose agent holds them, because they were told to go on from something else than what is there.
+    held: BTreeSet<String>,
 }
 
 type Verdict = Result<(), String>;
@@ -61,13 +94,23 @@ use demand;
 
 impl Checker {
     /// Somebody took the status of a job away: what it said is not known any more.
-    pub(crate) fn forget_status(&mut self, _name: &str) {
-        self.ended.clear();
-        self.accounted.clear();
+    pub(crate) fn forget_status(&mut self, uid: &str) {
+        self.ended.remove(uid);
+        self.robbed.insert(uid.to_owned());
+        let Self { accounted, pods, .. } = self;
+        accounted.retain(|pod| pods.get(pod).is_none_or(|fact| fact.job != uid));
+    }
+
+    /// A node will be taken away.
+    pub(crate) fn announce(&mut self, node: &str) {
+        self.pods.values_mut().for_each(|fact| fact.notice(node));
     }
 
     /// An agent said something about the checkpoints of a job.
-    pub(crate) fn hear(&mut self, job: &str, report: &AgentReport) {
+    pub(crate) fn hear(&mut self, job: &str, pod: &str, report: &AgentReport) {
+        if report.resume_differs {
+            self.held.insert(pod.to_owned());
+        }
         let known = self.reported.entry(job.to_owned()).or_default();
         known.extend(report.checkpoint.iter().map(|checkpoint| checkpoint.path.clone()));
     }
@@ -81,8 +124,8 @@ impl Checker {
                 if by_operator {
                     let count = self.count(*kind, name);
                     count.creates += 1;
-                    count.late += usize::from(child.late);
-                    return self.created(server, *kind, child);
+                    count.late += usize::from(child.is_late());
+                    return self.created(server, by, *kind, child);
                 }
             }
             Change::Changed(kind, name) => {
@@ -96,7 +139,7 @@ impl Checker {
                 let Some(child) = server.all(*kind).get(name) else { return Ok(()) };
                 if by_operator {
                     self.count(*kind, name).deletes += 1;
-                    return self.deleted(server, *kind, child);
+                    return self.deleted(server, by, *kind, child);
                 }
             }
             Change::Removed(kind, child) => {
@@ -109,19 +152,56 @@ impl Checker {
                     if child.is_deleting() && child.ours {
                         return Ok(());
                     }
-                    return self.deleted(server, *kind, child);
+                    return self.deleted(server, by, *kind, child);
                 }
             }
             Change::Job(before, after) => {
-                if by_operator && before.status != after.status {
-                    return self.said(server.now, before, after);
+                if by_operator {
+                    demand!(
+                        others(before).eq(others(after)),
+                        "the finalizers of others were {:?}, and now they are {:?}",
+                        before.metadata.finalizers,
+                        after.metadata.finalizers
+                    );
                 }
+                if by_operator && before.status != after.status {
+                    let event = server.journal(Watched::Jobs).len().saturating_sub(1);
+                    let process = by.process().filter(|_| !self.unanswered);
+                    let writer = Writer { process, version: server.version(), event };
+                    self.writers.insert(after.metadata.uid.clone().unwrap_or_default(), writer);
+                    return self.said(server, by, before, after);
+                }
+                if by == Actor::User && before.spec != after.spec {
+                    self.edited(before, after);
+                }
+            }
+            Change::BudgetMade(name) => {
+                let count = self.tally.entry((BUDGET, name.clone())).or_default();
+                count.creates += 1;
+                count.late += usize::from(matches!(by, Actor::Late(_)));
+            }
+            Change::BudgetGone(name) => {
+                self.tally.entry((BUDGET, name.clone())).or_default().deletes += 1;
             }
             Change::JobGone(job) => return Self::gone(server, job),
             Change::Astray(what) => return Err(format!("a write for another job: {what}")),
             Change::JobCreated(_) | Change::Recorded(_) => {}
         }
         Ok(())
+    }
+
+    /// A user changed a spec.
+    fn edited(&mut self, before: &TrainingJob, after: &TrainingJob) {
+        // The rest takes effect at once, or is a matter of how many pods there are.
+        let but_numbers = TrainingJobSpec {
+            num_workers: after.spec.num_workers,
+            suspend: after.spec.suspend,
+            backoff_limit: after.spec.backoff_limit,
+            ..before.spec.clone()
+        };
+        if but_numbers != after.spec {
+            self.edited.insert(after.metadata.uid.clone().unwrap_or_default());
+        }
     }
 
     /// A job is gone for good. What was to go with it, and has no owner that it would follow, is gone, too.
@@ -152,16 +232,25 @@ impl Checker {
             job: child.controller().unwrap_or_default().to_owned(),
             name: child.name().to_owned(),
             attempt: child.attempt(),
+            told: child.annotation(names::ANNOUNCED_ANNOTATION).unwrap_or_default().to_owned(),
+            inputs: child.annotation(names::INPUTS_ANNOTATION).unwrap_or_default().to_owned(),
+            shape: child.annotation(names::SHAPE_ANNOTATION).unwrap_or_default().to_owned(),
             ..Fact::default()
         });
+        if let Some(node) = child.node().filter(|_| fact.node.is_none()) {
+            fact.node = Some(node.to_owned());
+            if server.announced.contains(node) {
+                fact.notice(node);
+            }
+        }
         fact.ran |= child.phase() == "Running";
-        fact.succeeded |= child.phase() == "Succeeded";
-        if fact.succeeded {
+        if child.phase() == "Succeeded" {
             fact.done.get_or_insert(server.now);
         }
         let ended = &child.value["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"];
         fact.exit_code = fact.exit_code.or(ended.as_i64().and_then(|code| i32::try_from(code).ok()));
         fact.going |= child.is_deleting();
+        fact.seen_as = child.is_selected().then_some(child.told);
         let status = &child.value["status"];
         let reason = &status["containerStatuses"][0]["state"]["terminated"]["reason"];
         fact.reason = reason.as_str().map(str::to_owned);
@@ -174,76 +263,8 @@ impl Checker {
         }
     }
 
-    /// An operator made something.
-    fn created(&self, server: &Server, kind: TargetKind, child: &Child) -> Verdict {
-        if kind != TargetKind::Pod || self.rivals {
-            return Ok(());
-        }
-        // Never a pod of an older attempt beside one of a newer.
-        let attempt = child.attempt();
-        let gang = server.pods().filter(|pod| pod.ours && pod.controller() == child.controller());
-        // What landed late came when its operator was dead or had been told that it did not come: nobody can keep it from being beside
-        // others for a moment. It is not to stay (see `strays`).
-        for pod in gang.filter(|pod| !pod.late && !child.late) {
-            demand!(
-                pod.attempt() == attempt,
-                "{} of attempt {attempt:?} beside {} of attempt {:?}",
-                child.name(),
-                pod.name(),
-                pod.attempt()
-            );
-            demand!(
-                pod.uid == child.uid || child.rank.is_none() || pod.rank != child.rank,
-                "{} and {} both have rank {:?}",
-                child.name(),
-                pod.name(),
-                child.rank
-            );
-        }
-        // What a pod is told to go on from stands in the status before, so that all ranks of an attempt go on from the same.
-        let job = server.jobs().find(|job| job.metadata.uid.as_deref() == child.controller());
-        let status = job.and_then(|job| job.status.as_ref());
-        let is_over = child.controller().is_some_and(|job| self.ended.contains_key(job));
-        demand!(!is_over || child.late, "{} was made for a job that has ended", child.name());
-        let until = status.and_then(|status| status.backoff_until.as_ref());
-        demand!(
-            self.clock_set || child.late || until.is_none_or(|until| until.0 <= server.now),
-            "{} was made before its time, which is {until:?}",
-            child.name()
-        );
-        let attempts = status.map(|status| status.attempts.as_slice()).unwrap_or_default();
-        let written = attempts.iter().find(|known| Some(known.number) == attempt);
-        let resumed = written.and_then(|known| known.resumed_from.as_ref()).map(|from| &from.path);
-        // Somebody may have taken the status away until then.
-        demand!(
-            child.resume.as_ref() == resumed || (child.late && written.is_none()),
-            "{} goes on from {:?}, and its attempt from {resumed:?}",
-            child.name(),
-            child.resume
-        );
-        Ok(())
-    }
-
-    /// A pod that landed late, and is not of the attempt that goes on, does not stay: it is told to go as soon as it is seen. Those of a
-    /// job that has ended are for its policy to say.
-    pub(crate) fn strays(server: &Server) -> Verdict {
-        for pod in server.pods().filter(|pod| pod.late && !pod.is_deleting()) {
-            let job = server.jobs().find(|job| job.metadata.uid.as_deref() == pod.controller());
-            let Some(status) = job.and_then(|job| job.status.as_ref()) else { continue };
-            let open = open_attempt(status).map(|attempt| attempt.number);
-            demand!(
-                open == pod.attempt() || status.is_terminal(),
-                "{} of attempt {:?} landed late and stays, in {:?} with attempt {open:?}",
-                pod.name(),
-                pod.attempt(),
-                status.state
-            );
-        }
-        Ok(())
-    }
-
     /// An operator removed something.
-    fn deleted(&self, server: &Server, kind: TargetKind, child: &Child) -> Verdict {
+    fn deleted(&self, server: &Server, by: Actor, kind: TargetKind, child: &Child) -> Verdict {
         let name = child.name();
         demand!(child.ours, "{} {name} is not ours and was deleted", kind.as_str());
         let job = server.jobs().find(|job| match kind {
@@ -265,7 +286,7 @@ impl Checker {
                     workers.filter_map(|worker| worker.failed_uid.as_ref()).any(|uid| *uid == child.uid);
                 let running = running.filter(|_| !is_recorded);
                 demand!(
-                    is_going || running.is_none() || self.rivals,
+                    is_going || running.is_none() || self.may_not_know(by, job),
                     "pod {name} was deleted although the status says that its attempt goes on"
                 );
             }
@@ -285,6 +306,11 @@ impl Checker {
     fn of<'a>(&'a self, job: &'a str, attempt: Option<i32>) -> impl Iterator<Item = &'a Fact> {
         self.pods.values().filter(move |pod| pod.job == job && pod.attempt == attempt)
     }
+}
+
+/// The finalizers that are not ours.
+fn others(job: &TrainingJob) -> impl Iterator<Item = &String> {
+    job.metadata.finalizers.iter().flatten().filter(|name| *name != names::FINALIZER)
 }
 
 fn open_attempt(status: &TrainingJobStatus) -> Option<&Attempt> {

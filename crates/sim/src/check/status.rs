@@ -5,13 +5,15 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::{
-    Attempt, Cause, CheckpointStatus, FailureAction, RestartPolicy, RoleSuccess, State, SuccessPolicy,
-    TrainingJob, TrainingJobStatus, condition,
+    Attempt, Cause, CheckpointStatus, FailureAction, RestartPolicy, RoleSuccess, Severity, State,
+    SuccessPolicy, TrainingJob, TrainingJobStatus, condition, validate,
 };
-use trainyard_plan::{UNREADABLE, World as Roles};
+use trainyard_plan::{Settings, UNREADABLE, World as Roles};
 
 use super::fact::Fact;
 use super::{Checker, Verdict, demand, open_attempt};
+use crate::mishap::Mishap;
+use crate::server::{Actor, Server};
 
 /// The same failure so many times is final.
 const SAME_FAILURES: usize = 3;
@@ -21,7 +23,14 @@ const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 impl Checker {
     /// An operator wrote a status.
-    pub(super) fn said(&mut self, now: Timestamp, before: &TrainingJob, after: &TrainingJob) -> Verdict {
+    pub(super) fn said(
+        &mut self,
+        server: &Server,
+        by: Actor,
+        before: &TrainingJob,
+        after: &TrainingJob,
+    ) -> Verdict {
+        let now = server.now;
         let nothing = TrainingJobStatus::default();
         let uid = after.metadata.uid.clone().unwrap_or_default();
         let old = before.status.as_ref().unwrap_or(&nothing);
@@ -38,16 +47,23 @@ impl Checker {
             let is = (new.state, &new.completion_time);
             demand!(is == (Some(end.0), &end.1), "{end:?} was final, and now it is {is:?}");
         }
-        let failed = new.condition(condition::FAILED).filter(|failed| failed.status == "True");
-        let reason = failed.map(|failed| failed.reason.as_str()).unwrap_or_default();
-        if let Some(state) =
-            new.state.filter(|_| new.is_terminal() && reason != "InvalidSpec" && reason != UNREADABLE)
-        {
+        let reason = why_failed(new);
+        if let Some(state) = new.state.filter(|_| new.is_terminal() && !is_mendable(new)) {
             self.ended.insert(uid.clone(), (state, new.completion_time.clone()));
         }
-        self.counted(&uid, after, old, new, reason)?;
+        self.counted(by, &uid, after, old, new, reason)?;
+        self.caused(server, by, after, old, new)?;
         if new.state == Some(State::Failed) && old.state != Some(State::Failed) {
-            self.gave_up(now, &uid, after, new, reason)?;
+            self.gave_up(server, by, after, new, reason)?;
+            match reason {
+                "BackoffLimitExceeded" if after.spec.backoff_limit() > 0 => {
+                    self.mishaps.insert(Mishap::LimitUsedUp);
+                }
+                "SameFailure" => {
+                    self.mishaps.insert(Mishap::SameFailure);
+                }
+                _ => {}
+            }
         }
         if new.state == Some(State::Running) && old.state != Some(State::Running) {
             self.runs(&uid, after, new)?;
@@ -56,41 +72,65 @@ impl Checker {
             self.succeeded(&uid, after, new)?;
         }
         coherent(new)?;
-        if !self.rivals {
-            self.resumed(&uid, after, old, new)?;
+        self.resumed(&uid, after, old, new)?;
+        if let Some(process) = by.process() {
+            self.goes_on_from_newest(process, &uid, after, old, new)?;
         }
-        self.stalled(now, &uid, after, old, new)
+        self.stalled(now, by, after, old, new)
     }
 
     /// Whoever gives up has the reason that is told.
     fn gave_up(
         &self,
-        now: Timestamp,
-        uid: &str,
+        server: &Server,
+        by: Actor,
         job: &TrainingJob,
         status: &TrainingJobStatus,
         reason: &str,
     ) -> Verdict {
         let spec = &job.spec;
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        let name = job.metadata.name.as_deref().unwrap_or_default();
+        let walls = self.walls(by, name, server.now);
         let since = |time: Option<&Time>, limit: Option<i64>| {
-            let passed = time.zip(limit).map(|(time, limit)| now.duration_since(time.0).as_secs() >= limit);
-            passed.is_some_and(|passed| passed || self.clock_set)
+            let passed = |(_, wall): (_, Timestamp)| Some(wall.duration_since(time?.0).as_secs() >= limit?);
+            time.is_some() && limit.is_some() && walls.is_none_or(|walls| passed(walls) == Some(true))
         };
         let last = status.attempts.last();
         let own =
             |attempt: &&Attempt| attempt.cause.is_some_and(|cause| cause.counts() || cause == Cause::Stalled);
         let holds = match reason {
-            "InvalidSpec" | UNREADABLE | "BackoffLimitExceeded" => true,
+            "InvalidSpec" => is_invalid(job),
+            UNREADABLE => server.unreadable.contains(uid),
+            // How often it may be restarted is checked where that is counted.
+            "BackoffLimitExceeded" => true,
             "RestartPolicyNever" => spec.restart_policy() == RestartPolicy::Never,
-            "PermanentExitCode" => spec.restart_policy() == RestartPolicy::ExitCode,
+            "PermanentExitCode" => {
+                let is_permanent = |pod: &Fact| pod.exit_code.is_some_and(|code| (1..128).contains(&code));
+                spec.restart_policy() == RestartPolicy::ExitCode
+                    && self.of(uid, last.map(|last| last.number)).any(is_permanent)
+            }
             "FailurePolicy" => {
                 let mut pods = self.of(uid, last.map(|last| last.number));
                 pods.any(|pod| pod.action(spec.failure_rules()) == Some(FailureAction::Fail))
             }
-            "SameFailure" => status.attempts.iter().filter(own).count() >= SAME_FAILURES,
+            "SameFailure" => {
+                let row = status.attempts.iter().rev().take_while(|attempt| attempt.reached.is_none());
+                let row = row.filter(own).take(SAME_FAILURES).map(|attempt| {
+                    (
+                        attempt.cause,
+                        attempt.error.as_ref().filter(|_| attempt.cause == Some(Cause::Application)),
+                    )
+                });
+                let row: Vec<_> = row.collect();
+                row.len() == SAME_FAILURES && row.windows(2).all(|pair| pair[0] == pair[1])
+            }
             "DeadlineExceeded" => since(status.active_since.as_ref(), spec.active_deadline_seconds),
             "StartupTimeout" => {
-                since(last.and_then(|last| last.start_time.as_ref()), spec.startup_timeout_seconds)
+                // By a clock that was set back, its pods were there before it began.
+                let times =
+                    last.into_iter().flat_map(|last| [&last.start_time, &last.created_time]).flatten();
+                times.into_iter().any(|time| since(Some(time), spec.startup_timeout_seconds))
             }
             _ => false,
         };
@@ -104,7 +144,7 @@ impl Checker {
         let world = Roles::of(job);
         let rules = job.spec.failure_rules();
         let ignored = |pod: &Fact| pod.is_ignored(rules);
-        let won = |name: &str| self.of(uid, number).any(|pod| pod.name == name && pod.succeeded);
+        let won = |name: &str| self.of(uid, number).any(|pod| pod.name == name && pod.succeeded());
         let done = |name: &str| won(name) || self.of(uid, number).any(|pod| pod.name == name && ignored(pod));
         let all_done = || {
             let mut required = world.members().filter(|member| member.role.success == RoleSuccess::Required);
@@ -184,15 +224,43 @@ impl Checker {
         Ok(())
     }
 
-    /// Only who was silent for so long as the job allows has stalled, whatever the clock was set to meanwhile.
-    fn stalled(
+    /// Whoever begins an attempt has heard what the one before saved last, in the time that it had to go as well, and goes on from that.
+    fn goes_on_from_newest(
         &self,
-        now: Timestamp,
+        process: usize,
         uid: &str,
         job: &TrainingJob,
         old: &TrainingJobStatus,
         new: &TrainingJobStatus,
     ) -> Verdict {
+        let known = old.attempts.last().map(|known| known.number);
+        let begun = open_attempt(new).filter(|begun| Some(begun.number) > known);
+        let Some(begun) = begun.filter(|_| job.spec.resumes()) else { return Ok(()) };
+        // Its pods were there first: nothing had been saved when they were made, or somebody took the status away since.
+        if self.of(uid, Some(begun.number)).next().is_some() {
+            return Ok(());
+        }
+        let heard = self.heard.get(&(process, uid.to_owned())).copied();
+        let from = begun.resumed_from.as_ref().and_then(|from| from.step);
+        demand!(
+            from >= heard,
+            "attempt {} goes on from step {from:?}, and {heard:?} was saved",
+            begun.number
+        );
+        Ok(())
+    }
+
+    /// Only who was silent for so long as the job allows has stalled, whatever the clock was set to meanwhile.
+    fn stalled(
+        &self,
+        now: Timestamp,
+        by: Actor,
+        job: &TrainingJob,
+        old: &TrainingJobStatus,
+        new: &TrainingJobStatus,
+    ) -> Verdict {
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        let name = job.metadata.name.as_deref().unwrap_or_default();
         let Some(last) = new.attempts.last().filter(|last| last.cause == Some(Cause::Stalled)) else {
             return Ok(());
         };
@@ -209,14 +277,26 @@ impl Checker {
         let limit = SignedDuration::from_secs(job.spec.stall_timeout_seconds.unwrap_or(i64::MAX));
         // A leader that is done is silent: the others have as long from its end on. That end is told by another machine's clock.
         let mut leaders = self.of(uid, Some(last.number)).filter(|pod| pod.name == leader);
-        let done = leaders.find_map(|pod| pod.done).filter(|_| !self.clock_set);
+        let done = leaders.find_map(|pod| pod.done);
+        let is_due = |(done, (began, now)): (Timestamp, (Timestamp, Timestamp))| {
+            done > began || now.duration_since(done) >= limit - SECOND
+        };
         demand!(
-            done.is_none_or(|done| now.duration_since(done) >= limit - SECOND),
+            done.zip(self.walls(by, name, now)).is_none_or(is_due),
             "attempt {} is said to have stalled at {now}, and its leader was done at {done:?}",
             last.number
         );
+        // One that never spoke is compared with those before it that did.
+        let began = last.running_time.as_ref().filter(|_| self.clock_set == 0).map(|began| began.0);
+        let knows = old.attempts.iter().any(|attempt| attempt.seconds.first_step.is_some());
         demand!(
-            spoke.is_some_and(|spoke| now.duration_since(*spoke) >= limit),
+            spoke.is_some()
+                || (knows && began.is_none_or(|began| now.duration_since(began) >= limit - SECOND)),
+            "attempt {} is said to have stalled at {now}, never spoke, and ran since {began:?}",
+            last.number
+        );
+        demand!(
+            spoke.is_none_or(|spoke| now.duration_since(*spoke) >= limit),
             "attempt {} is said to have stalled at {now}, and told of progress at {spoke:?}",
             last.number
         );
@@ -231,12 +311,29 @@ impl Checker {
         for member in roles.members().filter(|member| member.role.is_required()) {
             let name = member.pod_name(roles.job);
             let is_ignored = |pod: &Fact| pod.is_ignored(job.spec.failure_rules());
-            let ran = |pod: &Fact| pod.ran || pod.succeeded || is_ignored(pod);
+            let ran = |pod: &Fact| pod.ran || pod.succeeded() || is_ignored(pod);
             let ran = self.of(uid, number).any(|pod| pod.name == name && ran(pod));
             demand!(ran, "running, although {name} of attempt {number:?} never ran");
         }
         Ok(())
     }
+}
+
+/// Why a job has failed, in a word.
+fn why_failed(status: &TrainingJobStatus) -> &str {
+    let failed = status.condition(condition::FAILED).filter(|failed| failed.status == "True");
+    failed.map(|failed| failed.reason.as_str()).unwrap_or_default()
+}
+
+/// It has failed, and goes on when somebody mends its spec, or can read it.
+pub(crate) fn is_mendable(status: &TrainingJobStatus) -> bool {
+    matches!(why_failed(status), "InvalidSpec" | UNREADABLE)
+}
+
+/// Nobody could run this.
+pub(super) fn is_invalid(job: &TrainingJob) -> bool {
+    let problems = validate(job, &Settings::default().gpu_resource);
+    problems.iter().any(|problem| problem.severity == Severity::Error)
 }
 
 /// What one part of a status says, no other part denies.

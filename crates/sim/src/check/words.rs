@@ -11,6 +11,8 @@ pub(crate) fn told(change: &Change) -> String {
         Change::Marked(kind, name) => format!("{} {name} is going", kind.as_str()),
         Change::Removed(kind, child) => format!("{} {} ({}) is gone", kind.as_str(), child.name(), child.uid),
         Change::Changed(kind, name) => format!("{} {name} changed", kind.as_str()),
+        Change::BudgetMade(name) => format!("budget {name} created"),
+        Change::BudgetGone(name) => format!("budget {name} is gone"),
         Change::JobCreated(name) => format!("job {name} created"),
         Change::Job(before, after) => {
             let status = after.status.as_ref();

@@ -26,6 +26,8 @@ pub(super) struct Allowance {
     pub(super) rounds: usize,
     /// So many more times it may be asked for, in vain or because nobody knows what came of the first time.
     pub(super) repeats: usize,
+    /// So many more times, on top of that, it may be asked to go.
+    pub(super) removals: usize,
     /// So many times less: whoever is refused asks again and again, and a fault takes the place of one of these tries.
     pub(super) fewer: usize,
     /// So many more restarts there may be that do not count.
@@ -41,7 +43,10 @@ impl Disturbance {
             // What was refused is remembered by the operator alone: another one, or one that is told late of the change that brought
             // the refusal, asks once more, and takes back what it made of the gang until it was refused.
             // It begins anew with the shortest wait between two tries, too.
-            Disturbance::Rival(..) if scenario.refused => (State, 2 * TRIES_ANEW),
+            // What stood in the way may also have come before there was anything to lose.
+            Disturbance::Rival(..) | Disturbance::Watch(Delivery::Across { .. }) if scenario.refused => {
+                (State, 2 * TRIES_ANEW)
+            }
             Disturbance::Watch(Delivery::Lost(_)) if scenario.refused => (Decisions, TRIES_ANEW),
             _ if scenario.refused => (All, TRIES_ANEW),
             // Each makes what the other one removes, for as long as both are there. The pod that one has just made for the next
@@ -54,13 +59,18 @@ impl Disturbance {
             {
                 (Decisions, 1)
             }
+            // Whoever was not seen to begin or to end may be made once more.
+            Disturbance::Watch(Delivery::Across { .. }) => (Decisions, 1),
             // A job that waits goes on when its time has come, as long as nobody told that it is not to.
             Disturbance::Watch(Delivery::Slow { .. }) => (All, 1),
             // Everything else forces nothing: a crash, a call that fails or whose answer is lost, events late or twice.
             Disturbance::None
             | Disturbance::Crash(_)
+            | Disturbance::CrashAfter(_)
             | Disturbance::CrashBackwards(_)
             | Disturbance::CrashLate(..)
+            | Disturbance::Restart(_)
+            | Disturbance::Absent(_)
             | Disturbance::Late(..)
             | Disturbance::OldReads(_)
             | Disturbance::Call(..)
@@ -75,13 +85,22 @@ impl Disturbance {
                 | Disturbance::Late(..)
                 | Disturbance::CrashLate(..) => 1,
                 // What nobody is told of is asked for at every look, until the watch starts over.
-                Disturbance::Watch(Delivery::Lost(_)) => NEVER,
+                Disturbance::Watch(Delivery::Lost(_)) => LOOKS_UNTIL_RESYNC,
+                _ => 0,
+            },
+            // Whoever goes on with an old cache asks again at every look. That a pod has been marked is seen; that it was told to go at once is not, until it is gone.
+            removals: match self {
+                Disturbance::Watch(Delivery::Late { .. }) if scenario.forced => 1,
+                Disturbance::Watch(_) if scenario.forced => FORCED_AGAIN,
+                Disturbance::Watch(Delivery::Across { .. }) if scenario.refused => BLIND_TRIES,
                 _ => 0,
             },
             fewer: match self {
+                // What was over before anybody heard of it was never begun.
+                Disturbance::Watch(Delivery::Across { .. }) if !scenario.refused => 1,
                 _ if !scenario.refused => 0,
-                // As long as it waits for what never comes, it does not try at all.
-                Disturbance::Watch(Delivery::Lost(_)) => TRIES_ANEW,
+                // As long as it waits for what does not come, it does not try at all.
+                Disturbance::Watch(Delivery::Lost(_) | Delivery::Across { .. }) => TRIES_ANEW,
                 _ => 1,
             },
             disruptions: i64::from(match self {
@@ -99,6 +118,15 @@ impl Disturbance {
 /// At once, and after 2 s, 4 s and 8 s, instead of the longest wait of 15 s.
 const TRIES_ANEW: usize = 4;
 
+/// What follows from one act takes no more looks than this.
+const LOOKS_UNTIL_RESYNC: usize = 3;
+
+/// A minute's worth: whoever is told to go at once is told again whenever its node is asked how it is.
+const FORCED_AGAIN: usize = 7;
+
+/// Half a minute's worth: whoever has waited in vain for the echo of its own writes goes on without, every two seconds.
+const BLIND_TRIES: usize = 15;
+
 /// Two operators are side by side for at most eight calls.
 const ROUNDS_OF_RIVALS: usize = 2;
 
@@ -106,12 +134,11 @@ const ROUNDS_OF_RIVALS: usize = 2;
 pub(super) fn asked(is: &Asks, should: &Asks, allowance: &Allowance) -> Result<(), String> {
     for (object, is) in is {
         let should = should.get(object).unwrap_or(&[0; 2]);
-        if is.iter().zip(should).any(|(is, should)| {
-            *is > should.saturating_add(allowance.rounds).saturating_add(allowance.repeats)
-        }) {
+        let more = allowance.rounds.saturating_add(allowance.repeats);
+        let most = [more, more.saturating_add(allowance.removals)];
+        if is.iter().zip(should).zip(most).any(|((is, should), most)| *is > should.saturating_add(most)) {
             return Err(format!(
-                "{object:?} was asked for (made, removed) {is:?} times, and it should be {should:?}, at most {} times more",
-                allowance.rounds.saturating_add(allowance.repeats)
+                "{object:?} was asked for (made, removed) {is:?} times, and it should be {should:?}, at most {most:?} times more"
             ));
         }
     }

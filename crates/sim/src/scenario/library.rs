@@ -82,12 +82,30 @@ fn any_of_them() -> TrainingJobSpec {
     TrainingJobSpec { roles: Some(vec![ps]), success_policy: Some(SuccessPolicy::AnyWorker), ..kept() }
 }
 
+/// Somebody deletes an object, and makes one of the same name that is not ours.
+fn in_its_place(world: &mut World, kind: TargetKind, name: &str) {
+    let is_ours = world.server().all(kind).get(name).is_some_and(|child| child.ours);
+    if is_ours {
+        world.remove(kind, name);
+    }
+    world.plant(kind, name, json!({"metadata": {}, "spec": {}}));
+}
+
+/// They take it away again.
+fn out_of_its_place(world: &mut World, kind: TargetKind, name: &str) {
+    let is_theirs = world.server().all(kind).get(name).is_some_and(|child| !child.ours);
+    if is_theirs {
+        world.remove(kind, name);
+    }
+}
+
 /// All scenarios.
 #[expect(clippy::too_many_lines, reason = "a table")]
 pub fn library() -> Vec<Scenario> {
     let run: Act = World::run_all;
     let succeed: Act = World::succeed_all;
     let fail: Act = |world| world.fail_pod("bert-workers-1", 1);
+    let crash: Act = |world| world.fail_saying("bert-workers-1", 1, "RuntimeError: CUDA error");
     let wait: Act = |world| world.patience = Duration::from_mins(1);
     let gone: Act = |world| {
         world.release();
@@ -96,8 +114,11 @@ pub fn library() -> Vec<Scenario> {
     let resume: Act = |world| world.edit(NAME, |spec| spec.suspend = Some(false));
     let four: Act = |world| world.edit(NAME, |spec| spec.num_workers = Some(3));
     let one: Act = |world| world.edit(NAME, |spec| spec.num_workers = Some(1));
+    let save: Act = |world| world.save(NAME);
     let delete: Act = |world| world.delete_job(NAME);
-    let scenario = |name, acts, end| Scenario { name, spec: kept, acts, end, refused: false };
+    // Whoever comes next is put on the same one.
+    let announce: Act = |world| world.announce("bert-workers-1");
+    let scenario = |name, acts, end| Scenario { name, spec: kept, acts, end, refused: false, forced: false };
     vec![
         scenario("create and complete", vec![run, succeed], Some(State::Completed)),
         Scenario {
@@ -113,8 +134,27 @@ pub fn library() -> Vec<Scenario> {
             ..scenario("a budget goes in the end", vec![run, succeed], Some(State::Completed))
         },
         scenario(
+            "a node that is to go",
+            vec![run, announce, gone, run, wait, succeed],
+            Some(State::Completed),
+        ),
+        Scenario {
+            spec: one_by_one,
+            ..scenario(
+                "a node that is to go, one by one",
+                vec![run, announce, gone, run, wait, succeed],
+                Some(State::Completed),
+            )
+        },
+        scenario(
             "fail, restart, complete",
             vec![run, fail, gone, wait, run, succeed],
+            Some(State::Completed),
+        ),
+        scenario(
+            "the same failure twice",
+            // A third time would be once too often.
+            vec![run, crash, gone, wait, run, crash, gone, wait, run, succeed],
             Some(State::Completed),
         ),
         Scenario {
@@ -181,34 +221,12 @@ pub fn library() -> Vec<Scenario> {
         },
         scenario(
             "on from a checkpoint",
-            vec![
-                run,
-                |world| world.save(NAME),
-                |world| world.save(NAME),
-                fail,
-                gone,
-                run,
-                fail,
-                gone,
-                wait,
-                run,
-                succeed,
-            ],
+            vec![run, save, save, fail, gone, run, fail, gone, wait, run, succeed],
             Some(State::Completed),
         ),
         scenario(
             "another job had saved something",
-            vec![
-                run,
-                |world| world.save(NAME),
-                delete,
-                gone,
-                |world| world.submit(NAME, kept()),
-                run,
-                gone,
-                run,
-                succeed,
-            ],
+            vec![run, save, delete, gone, |world| world.submit(NAME, kept()), run, gone, run, succeed],
             Some(State::Completed),
         ),
         scenario(
@@ -221,6 +239,40 @@ pub fn library() -> Vec<Scenario> {
             vec![run, suspend, gone, wait, resume, run, succeed],
             Some(State::Completed),
         ),
+        Scenario {
+            refused: true,
+            ..scenario(
+                "suspended, and a stranger has the name of a pod",
+                vec![
+                    |world| in_its_place(world, TargetKind::Pod, "bert-workers-1"),
+                    suspend,
+                    wait,
+                    |world| out_of_its_place(world, TargetKind::Pod, "bert-workers-1"),
+                    resume,
+                    wait,
+                    run,
+                ],
+                Some(State::Running),
+            )
+        },
+        scenario(
+            "suspended, and saved in the time that is left",
+            vec![run, save, suspend, save, gone, wait, resume, run, succeed],
+            Some(State::Completed),
+        ),
+        scenario(
+            "drained, and saved in the time that is left",
+            vec![
+                run,
+                save,
+                |world| world.remove(TargetKind::Pod, "bert-workers-0"),
+                save,
+                gone,
+                run,
+                succeed,
+            ],
+            Some(State::Completed),
+        ),
         scenario(
             "suspend in the backoff",
             vec![run, fail, gone, suspend, wait, resume, run],
@@ -231,12 +283,15 @@ pub fn library() -> Vec<Scenario> {
             vec![run, |world| world.evict("bert-workers-0"), gone, run, succeed],
             Some(State::Completed),
         ),
-        scenario(
-            "node loss",
-            // Nobody but the operator takes a pod from a dead node.
-            vec![run, |world| world.lose_node("bert-workers-1"), gone, wait, wait, run, succeed],
-            Some(State::Completed),
-        ),
+        Scenario {
+            forced: true,
+            ..scenario(
+                "node loss",
+                // Nobody but the operator takes a pod from a dead node.
+                vec![run, |world| world.lose_node("bert-workers-1"), gone, wait, wait, run, succeed],
+                Some(State::Completed),
+            )
+        },
         scenario(
             "a pod is deleted",
             vec![run, |world| world.remove(TargetKind::Pod, "bert-workers-0"), gone, run, succeed],
@@ -257,6 +312,32 @@ pub fn library() -> Vec<Scenario> {
             Some(State::Completed),
         ),
         scenario(
+            "somebody edits the config map",
+            vec![
+                run,
+                |world| {
+                    let edited = json!({"edited": "yes"});
+                    world.change(TargetKind::ConfigMap, "bert-config", |map| map["data"] = edited);
+                },
+                wait,
+            ],
+            Some(State::Running),
+        ),
+        scenario(
+            "somebody edits the service",
+            vec![
+                run,
+                |world| {
+                    let edited = json!({"app": "theirs"});
+                    world.change(TargetKind::Service, "bert-workers", |service| {
+                        service["spec"]["selector"] = edited;
+                    });
+                },
+                wait,
+            ],
+            Some(State::Running),
+        ),
+        scenario(
             "out of memory",
             vec![run, |world| world.out_of_memory("bert-workers-1"), gone, wait, run, succeed],
             Some(State::Completed),
@@ -272,11 +353,14 @@ pub fn library() -> Vec<Scenario> {
             vec![run, suspend, |world| world.patience = Duration::from_secs(29), resume, wait, gone, run],
             Some(State::Running),
         ),
-        scenario(
-            "a node is removed",
-            vec![run, |world| world.remove_node("bert-workers-1"), gone, wait, wait, run, succeed],
-            Some(State::Completed),
-        ),
+        Scenario {
+            forced: true,
+            ..scenario(
+                "a node is removed",
+                vec![run, |world| world.remove_node("bert-workers-1"), gone, wait, wait, run, succeed],
+                Some(State::Completed),
+            )
+        },
         Scenario {
             spec: served,
             ..scenario(
@@ -312,14 +396,23 @@ pub fn library() -> Vec<Scenario> {
             vec![|world| world.cannot_be_placed("bert-workers-1"), wait, delete, gone],
             None,
         ),
-        scenario(
-            "delete with a pod on a dead node",
-            vec![run, |world| world.lose_node("bert-workers-1"), delete, gone, wait, wait, gone],
-            None,
-        ),
+        Scenario {
+            forced: true,
+            ..scenario(
+                "delete with a pod on a dead node",
+                vec![run, |world| world.lose_node("bert-workers-1"), delete, gone, wait, wait, gone],
+                None,
+            )
+        },
         scenario("delete at once", vec![delete], None),
         scenario("delete while it runs", vec![run, delete, gone], None),
         scenario("delete in the backoff", vec![run, fail, gone, delete, gone], None),
+        scenario("delete while its pods are going", vec![run, fail, delete, gone], None),
+        scenario(
+            "delete while invalid",
+            vec![run, |world| world.edit(NAME, |spec| spec.command = Some(Vec::new())), delete, gone],
+            None,
+        ),
         scenario("delete while suspended", vec![run, suspend, gone, delete], None),
         scenario("delete when it is done", vec![run, succeed, delete], None),
         Scenario { spec: passing, ..scenario("complete and be forgotten", vec![run, succeed, wait], None) },
@@ -359,12 +452,51 @@ pub fn library() -> Vec<Scenario> {
             ..scenario(
                 "name conflict",
                 vec![
-                    |world| {
-                        world.plant(TargetKind::Pod, "bert-workers-1", json!({"metadata": {}}));
-                        world.edit(NAME, |spec| spec.image = Some("my/trainer:2".into()));
-                    },
+                    |world| in_its_place(world, TargetKind::Pod, "bert-workers-1"),
                     wait,
-                    |world| world.remove(TargetKind::Pod, "bert-workers-1"),
+                    |world| out_of_its_place(world, TargetKind::Pod, "bert-workers-1"),
+                    wait,
+                    run,
+                ],
+                Some(State::Running),
+            )
+        },
+        Scenario {
+            refused: true,
+            ..scenario(
+                "name conflict of a service",
+                vec![
+                    run,
+                    |world| in_its_place(world, TargetKind::Service, "bert-workers"),
+                    wait,
+                    |world| out_of_its_place(world, TargetKind::Service, "bert-workers"),
+                    wait,
+                ],
+                Some(State::Running),
+            )
+        },
+        Scenario {
+            refused: true,
+            ..scenario(
+                "name conflict of a config map",
+                vec![
+                    run,
+                    |world| in_its_place(world, TargetKind::ConfigMap, "bert-config"),
+                    wait,
+                    |world| out_of_its_place(world, TargetKind::ConfigMap, "bert-config"),
+                    wait,
+                ],
+                Some(State::Running),
+            )
+        },
+        Scenario {
+            refused: true,
+            ..scenario(
+                "name conflict of a claim",
+                vec![
+                    |world| in_its_place(world, TargetKind::Claim, "bert-checkpoints"),
+                    wait,
+                    |world| out_of_its_place(world, TargetKind::Claim, "bert-checkpoints"),
                     wait,
                     run,
                 ],

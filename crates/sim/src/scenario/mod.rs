@@ -12,9 +12,10 @@ pub use library::{library, spec};
 use trainyard_api::{State, TrainingJobSpec};
 use trainyard_operator::Watched;
 
+use crate::history::REPLAY;
 use crate::port::Fate;
 use crate::server::Asks;
-use crate::world::{Delivery, Make, World};
+use crate::world::{Delivered, Delivery, Make, World};
 
 /// The job of every scenario.
 pub const NAME: &str = "bert";
@@ -28,6 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Longer than an operator waits for the echo of its own writes.
 const TOO_LONG: Duration = Duration::from_secs(45);
+
+/// How long after an act the events come that waited for it.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// A call that is never made.
 const NEVER: usize = usize::MAX / 2;
@@ -43,6 +47,8 @@ pub struct Scenario {
     pub end: Option<State>,
     /// What was refused is forgotten in a crash, so a new operator asks again sooner: half a gang more may be made.
     pub refused: bool,
+    /// A pod is forced to go.
+    pub forced: bool,
 }
 
 /// What goes wrong in a scenario.
@@ -51,7 +57,12 @@ pub enum Disturbance {
     None,
     /// The operator dies after so many calls, and another takes its place.
     Crash(usize),
-    /// The same, and of calls that wait for an answer, the newest is served first.
+    /// It dies as soon as the call of this number has been answered, whether or not it asks for anything else.
+    CrashAfter(usize),
+    /// The operator dies when all is quiet, before the act of this number, and another takes its place before, or only after that act.
+    Restart(usize),
+    Absent(usize),
+    /// As `Crash`, and of calls that wait for an answer, the newest is served first.
     CrashBackwards(usize),
     /// The operator dies after so many calls. What it has asked for by then is done, but only when its successor has made so many calls.
     CrashLate(usize, usize),
@@ -66,9 +77,24 @@ pub enum Disturbance {
     Rival(usize, usize),
 }
 
+/// A command that tells this scenario with the disturbance of this number.
+pub fn replay(name: &str, number: usize) -> String {
+    format!("{REPLAY} --scenario '{name}' {number}")
+}
+
 /// Tells a scenario, disturbed so.
 pub fn tell(scenario: &Scenario, disturbance: Disturbance, make: Make, traced: bool) -> World {
-    let mut world = World::new(make, traced);
+    tell_in(World::new(make, traced), scenario, disturbance)
+}
+
+/// Tells an undisturbed scenario, with a log of everything that was done to the API server.
+pub fn tell_logged(scenario: &Scenario) -> World {
+    let world = World::new(Make::default(), false);
+    world.server().log = Some(Vec::new());
+    tell_in(world, scenario, Disturbance::None)
+}
+
+fn tell_in(mut world: World, scenario: &Scenario, disturbance: Disturbance) -> World {
     let mut crashed = false;
     world.late_after = match disturbance {
         Disturbance::CrashLate(_, steps) | Disturbance::Late(_, steps) => Some(steps),
@@ -79,14 +105,19 @@ pub fn tell(scenario: &Scenario, disturbance: Disturbance, make: Make, traced: b
     if let Disturbance::Watch(delivery) = disturbance {
         world.set_delivery(delivery);
     }
+    if let Disturbance::CrashAfter(call) = disturbance {
+        world.dies_after = Some(call);
+    }
     world.server().reads_old = matches!(disturbance, Disturbance::OldReads(_));
     world.server().asks = Some(Asks::new());
     world.submit(NAME, (scenario.spec)());
-    rest(&mut world, disturbance, &mut crashed);
-    for act in &scenario.acts {
-        act(&mut world);
-        rest(&mut world, disturbance, &mut crashed);
+    rest(&mut world, |_| {}, disturbance, &mut crashed);
+    for (number, act) in scenario.acts.iter().enumerate() {
+        restart(&mut world, disturbance, number, *act);
+        rest(&mut world, *act, disturbance, &mut crashed);
     }
+    restart(&mut world, disturbance, scenario.acts.len(), |_| {});
+    rest(&mut world, |_| {}, disturbance, &mut crashed);
     if let Disturbance::Watch(Delivery::Slow { time, .. }) = disturbance {
         world.pass(time);
     }
@@ -99,9 +130,33 @@ pub fn tell(scenario: &Scenario, disturbance: Disturbance, make: Make, traced: b
     world
 }
 
+/// An act, before which, or during which, the operator may be replaced.
+fn restart(world: &mut World, disturbance: Disturbance, number: usize, act: Act) {
+    match disturbance {
+        Disturbance::Restart(at) if at == number => {
+            world.replace_operator(0);
+            world.settle();
+            act(world);
+        }
+        Disturbance::Absent(at) if at == number => {
+            world.kill_operator(0);
+            act(world);
+            world.start_operator();
+        }
+        _ => act(world),
+    }
+}
+
 /// What follows from an act, and as long as it wanted to wait. The same time passes whatever goes wrong.
-fn rest(world: &mut World, disturbance: Disturbance, crashed: &mut bool) {
-    let time = std::mem::take(&mut world.patience) + REST;
+fn rest(world: &mut World, act: Act, disturbance: Disturbance, crashed: &mut bool) {
+    let mut time = std::mem::take(&mut world.patience) + REST;
+    if world.happens(MOMENT) {
+        // The cluster goes on with what it could not do as long as the operator did not know.
+        world.pass(MOMENT);
+        act(world);
+        world.patience = Duration::ZERO;
+        time -= MOMENT;
+    }
     if let Disturbance::Rival(from, until) = disturbance {
         return beside(world, from, until, time);
     }
@@ -132,8 +187,7 @@ fn beside(world: &mut World, from: usize, until: usize, time: Duration) {
     if world.calls() <= from && world.operators.len() == 1 {
         world.pass_until(time, &mut |call| call > from);
         if world.calls() >= from {
-            world.check.rivals = true;
-            world.start_operator();
+            world.start_rival();
         }
     }
     if world.operators.len() > 1 {
@@ -148,6 +202,7 @@ pub fn disturbances(calm: &World) -> Vec<Disturbance> {
     let mut all = Vec::new();
     for call in 0..calm.calls() {
         all.push(Disturbance::Crash(call));
+        all.push(Disturbance::CrashAfter(call + 1));
         all.push(Disturbance::CrashBackwards(call));
         all.push(Disturbance::OldReads(call));
         all.extend([0, 1, 2, 4, NEVER].map(|steps| Disturbance::CrashLate(call, steps)));
@@ -155,16 +210,32 @@ pub fn disturbances(calm: &World) -> Vec<Disturbance> {
         all.extend([1, 2, 4].map(|steps| Disturbance::Late(call + 1, steps)));
         all.extend([1, 3, 8].map(|length| Disturbance::Rival(call, call + length)));
     }
-    for from in 1..=calm.delivered() {
+    // The last of them is no act: everything has happened.
+    for act in 0..calm.scene() - 1 {
+        all.extend([Disturbance::Restart(act), Disturbance::Absent(act)]);
+    }
+    for (before, event) in calm.deliveries().iter().enumerate() {
+        let (from, kind) = (before + 1, event.kind);
         all.push(Disturbance::Watch(Delivery::Lost(from)));
         all.push(Disturbance::Watch(Delivery::Twice(from)));
-        for depth in [1, 2, 3, 4, 5, 8, usize::MAX / 2] {
-            for kind in [None].into_iter().chain(Watched::ALL.map(Some)) {
-                all.push(Disturbance::Watch(Delivery::Late { from, depth, kind }));
+        for kind in [None, Some(kind)] {
+            // Every depth that there is from here until all is quiet, when everything comes. What comes between two looks makes no
+            // difference to either.
+            let mut seen = event.looks;
+            let is_later =
+                |later: &&Delivered| later.scene == event.scene && kind.is_none_or(|kind| kind == later.kind);
+            for (depth, later) in (1..).zip(calm.deliveries()[from..].iter().filter(is_later)) {
+                if std::mem::replace(&mut seen, later.looks) != later.looks {
+                    all.push(Disturbance::Watch(Delivery::Late { from, depth, kind }));
+                }
             }
+            all.push(Disturbance::Watch(Delivery::Late { from, depth: NEVER, kind }));
+            all.push(Disturbance::Watch(Delivery::Across { from, kind }));
         }
         for time in [PATIENCE, TOO_LONG] {
-            for kind in [None, Some(Watched::Jobs), Some(Watched::Pods)] {
+            // All, or one of the two that decide.
+            let deciding = Some(kind).filter(|kind| matches!(kind, Watched::Jobs | Watched::Pods));
+            for kind in [None].into_iter().chain(deciding.map(Some)) {
                 all.push(Disturbance::Watch(Delivery::Slow { from, time, kind }));
             }
         }

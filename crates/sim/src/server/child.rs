@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use trainyard_api::names;
 use trainyard_plan::NewObject;
 
-use super::Body;
+use super::{Actor, Body};
 
 /// Anything but a job.
 #[derive(Clone, Debug)]
@@ -16,12 +16,15 @@ pub struct Child {
     pub value: Body,
     /// An operator made it.
     pub ours: bool,
-    /// It did so when it did not wait for it any more.
-    pub late: bool,
+    pub maker: Actor,
+    /// The version at which it was made.
+    pub born: u64,
     /// What it was made of, if that is kept.
     pub made: Option<Arc<NewObject>>,
     /// Where in the journal its watch was last told of it.
-    pub(super) told: usize,
+    pub(crate) told: usize,
+    /// Where in the journal its watch was first told of it.
+    pub(crate) first_told: usize,
     /// The checkpoint that its program was told to go on from.
     pub resume: Option<String>,
     /// Its place in the world of ranks.
@@ -35,6 +38,11 @@ impl Child {
 
     pub fn name(&self) -> &str {
         self.metadata().name.as_deref().unwrap_or_default()
+    }
+
+    /// Its maker did not wait for it any more.
+    pub fn is_late(&self) -> bool {
+        matches!(self.maker, Actor::Late(_))
     }
 
     pub fn is_deleting(&self) -> bool {
@@ -55,6 +63,10 @@ impl Child {
 
     pub fn label(&self, name: &str) -> Option<&str> {
         self.metadata().labels.as_ref()?.get(name).map(String::as_str)
+    }
+
+    pub fn annotation(&self, name: &str) -> Option<&str> {
+        self.metadata().annotations.as_ref()?.get(name).map(String::as_str)
     }
 
     pub(super) fn owners(&self) -> &[OwnerReference] {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use serde_json::{Value, json};
 use trainyard_api::{TrainingJob, TrainingJobSpec, names};
@@ -13,9 +14,15 @@ use super::past::Past;
 use super::store::{READABLE, told, whole_seconds, with_status};
 use super::{Actor, Body, Change, Child, Deed, NAMESPACE, Server, watched};
 
+/// A finalizer that is not ours.
+const FOREIGN: &str = "example.com/audit";
+
 impl Server {
-    /// `kubectl create`.
+    /// `kubectl create`: refused as long as there is one of that name.
     pub fn submit(&mut self, name: &str, spec: TrainingJobSpec) {
+        if self.jobs.contains_key(name) {
+            return;
+        }
         self.uids += 1;
         let mut job = TrainingJob::new(name, spec);
         job.metadata.namespace = Some(NAMESPACE.to_owned());
@@ -56,16 +63,63 @@ impl Server {
         self.put_job(Actor::User, new);
     }
 
+    /// Somebody else puts a finalizer on a job, or takes it off again.
+    pub fn audit(&mut self, name: &str, holds: bool) {
+        let Some(job) = self.job(name) else { return };
+        let mut new = (**job).clone();
+        let is_going = new.metadata.deletion_timestamp.is_some();
+        let finalizers = new.metadata.finalizers.get_or_insert_default();
+        let is_held = finalizers.iter().any(|held| held == FOREIGN);
+        if holds == is_held || (holds && is_going) {
+            return;
+        }
+        if holds {
+            finalizers.insert(0, FOREIGN.to_owned());
+        } else {
+            finalizers.retain(|held| held != FOREIGN);
+        }
+        if finalizers.is_empty() {
+            new.metadata.finalizers = None;
+        }
+        if is_going && new.metadata.finalizers.is_none() {
+            self.erase_job(Actor::User, new);
+        } else {
+            self.put_job(Actor::User, new);
+        }
+    }
+
+    /// Somebody else's budget. Says whether there was room for it.
+    pub fn plant_budget(&mut self, name: &str) -> bool {
+        if self.budgets.contains_key(name) {
+            return false;
+        }
+        let mut budget = PodDisruptionBudget::default();
+        budget.metadata.name = Some(name.to_owned());
+        self.budgets.insert(name.to_owned(), budget);
+        true
+    }
+
+    /// Its owner takes it away again, if it is still there as it was.
+    pub fn take_budget(&mut self, name: &str) -> bool {
+        let is_there = self
+            .budgets
+            .get(name)
+            .is_some_and(|budget| budget.spec.is_none() && budget.metadata.owner_references.is_none());
+        is_there && self.budgets.remove(name).is_some()
+    }
+
     /// Somebody takes the status away.
     pub fn remove_status(&mut self, name: &str) {
         if let Some(job) = self.job(name).filter(|job| job.status.is_some()) {
             self.put_job(Actor::User, with_status(job, None));
+            self.logs(|| Deed::RemoveStatus(name.to_owned()));
         }
     }
 
     /// An object of somebody else's.
     pub fn plant(&mut self, by: Actor, kind: TargetKind, name: &str, mut value: Value) {
-        if self.all(kind).contains_key(name) {
+        // A quota is for everybody.
+        if self.all(kind).contains_key(name) || (kind == TargetKind::Pod && self.exceeded().is_some()) {
             return;
         }
         value["metadata"]["name"] = name.into();
@@ -127,7 +181,13 @@ impl Server {
         let from = std::mem::replace(&mut child.version, version);
         let metadata = child.value.metadata().clone();
         self.past.push(Past { kind, name: name.to_owned(), from, until: version, metadata });
-        child.value.metadata_mut().resource_version = Some(version.to_string());
+        let is_deleting = child.is_deleting();
+        let last = child.value.metadata_mut();
+        last.resource_version = Some(version.to_string());
+        if is_deleting {
+            // Its time was cut short, or was over.
+            last.deletion_grace_period_seconds = Some(0);
+        }
         if child.is_selected() {
             let journal = &mut self.journal[watched(kind) as usize];
             let sighting = told(self.speaks_json, kind, &child.value, journal.get(child.told)).gone();
@@ -135,6 +195,8 @@ impl Server {
                 self.ends.push(journal.len());
             }
             journal.push(sighting);
+            let metadata = child.value.metadata().clone();
+            self.tells(watched(kind), true, || metadata);
         }
         self.changes.push((by, Change::Removed(kind, Box::new(child))));
     }

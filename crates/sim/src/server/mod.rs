@@ -15,6 +15,7 @@ pub use body::Body;
 pub use child::Child;
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::Event;
 use serde_json::Value;
 use trainyard_api::{AgentReport, CheckpointStatus, TrainingJob, TrainingJobSpec};
@@ -49,6 +50,9 @@ pub enum Change {
     /// It was this, and is no more.
     Removed(TargetKind, Box<Child>),
     Changed(TargetKind, String),
+    /// A budget for evictions was made, or removed.
+    BudgetMade(String),
+    BudgetGone(String),
     JobCreated(String),
     /// A job, as it was and as it is now.
     Job(Arc<TrainingJob>, Arc<TrainingJob>),
@@ -81,17 +85,33 @@ pub enum Deed {
     Budget(JobRef, Box<PodDisruptionBudget>, Result<(), Refusal>),
     RemoveBudget(JobRef, String, Result<(), Refusal>),
     Record(NewEvent, Result<(), Refusal>),
+    /// Somebody reads the metadata of an object, as it is or, if old reads are wanted, as it was at that version.
+    Read(TargetKind, String, Option<u64>, Box<Result<ObjectMeta, Refusal>>),
+    /// The metadata of all pods, of no more than so many, likewise.
+    ReadPods(Option<u64>, usize, Result<Option<Vec<ObjectMeta>>, Refusal>),
     Submit(String, Box<TrainingJobSpec>),
     Edit(String, Box<TrainingJobSpec>),
     UserDeletes(String),
+    RemoveStatus(String),
     /// An object as it was (nothing, if it is new) and as it is now.
     Change(TargetKind, String, Value, Value),
     Remove(TargetKind, String, Option<i64>),
     Quota(Option<usize>),
 }
 
-/// A deed, and what the job was called by then: its uid and version.
-pub type Logged = (Deed, Option<(String, String)>);
+/// A deed, and what there was when it was done.
+#[derive(Clone, Debug)]
+pub struct Logged {
+    pub deed: Deed,
+    /// What each job was called by then: its name, uid and version.
+    pub jobs: Vec<[String; 3]>,
+    /// Every object by kind and name, and whether an operator made it.
+    pub state: BTreeMap<(&'static str, String), (bool, Value)>,
+}
+
+/// What a watch told: of which kind, whether it is gone, and its metadata.
+pub type Told = (Watched, bool, Arc<ObjectMeta>);
+
 /// The API server, its controllers as far as they matter, and everything that it remembers.
 #[expect(clippy::struct_excessive_bools, reason = "each is switched for itself")]
 pub struct Server {
@@ -128,12 +148,16 @@ pub struct Server {
     pub dead: BTreeSet<String>,
     /// Those of them that are not even known any more.
     pub removed: BTreeSet<String>,
+    /// Nodes that are about to be taken away.
+    pub announced: BTreeSet<String>,
     /// Statuses go through JSON and back, as on the wire. It takes most of the time of a history, so not every one does.
     pub speaks_json: bool,
     /// What objects were made of is kept.
     pub keeps_made: bool,
     /// Everything that was done, if somebody wants to know.
     pub log: Option<Vec<Logged>>,
+    /// And what watches told of it, likewise.
+    pub told: Vec<Told>,
     /// Writes that land later.
     pub(crate) wire: Vec<Late>,
     /// Who asks for a version or a newer one is told of that version. Off: of the newest.
@@ -154,7 +178,15 @@ impl Actor {
 
     /// An operator, dead or alive.
     pub fn is_operator(self) -> bool {
-        matches!(self, Actor::Operator(_) | Actor::Late(_))
+        self.process().is_some()
+    }
+
+    /// The number of the operator's process.
+    pub fn process(self) -> Option<usize> {
+        match self {
+            Actor::Operator(number) | Actor::Late(number) => Some(number),
+            Actor::User | Actor::Cluster => None,
+        }
     }
 }
 
@@ -194,9 +226,11 @@ impl Server {
             unreadable: BTreeSet::new(),
             dead: BTreeSet::new(),
             removed: BTreeSet::new(),
+            announced: BTreeSet::new(),
             speaks_json: true,
             keeps_made: false,
             log: None,
+            told: Vec::new(),
             wire: Vec::new(),
             reads_old: false,
             past: Vec::new(),
@@ -276,13 +310,36 @@ impl Server {
         if self.log.is_none() {
             return;
         }
-        let job = self.jobs().next().map(|job| {
+        let jobs = self.jobs().map(|job| {
             let metadata = &job.metadata;
-            (metadata.uid.clone().unwrap_or_default(), metadata.resource_version.clone().unwrap_or_default())
+            [&metadata.name, &metadata.uid, &metadata.resource_version]
+                .map(|it| it.clone().unwrap_or_default())
         });
+        let jobs = jobs.collect();
+        let state = self.state();
         if let Some(log) = &mut self.log {
-            log.push((deed(), job));
+            log.push(Logged { deed: deed(), jobs, state });
         }
+    }
+
+    /// Notes what a watch told.
+    fn tells(&mut self, kind: Watched, gone: bool, metadata: impl FnOnce() -> Arc<ObjectMeta>) {
+        if self.log.is_some() {
+            self.told.push((kind, gone, metadata()));
+        }
+    }
+
+    fn state(&self) -> BTreeMap<(&'static str, String), (bool, Value)> {
+        let children = self.children().map(|(kind, child)| {
+            ((kind.as_str(), child.name().to_owned()), (child.ours, child.value.to_json()))
+        });
+        let budgets = self.budgets.iter().map(|(name, budget)| {
+            (("budget", name.clone()), (true, serde_json::to_value(budget).unwrap_or_default()))
+        });
+        let jobs = self.jobs.iter().map(|(name, job)| {
+            (("job", name.clone()), (false, serde_json::to_value(&**job).unwrap_or_default()))
+        });
+        children.chain(budgets).chain(jobs).collect()
     }
 
     /// Somebody asks for this.

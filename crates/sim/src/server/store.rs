@@ -38,15 +38,19 @@ impl Server {
             version: self.version,
             value,
             ours,
-            late: matches!(by, Actor::Late(_)),
+            maker: by,
+            born: self.version,
             made,
             told: self.journal[watched(kind) as usize].len(),
+            first_told: self.journal[watched(kind) as usize].len(),
             resume: None,
             rank: None,
         };
         if child.is_selected() {
             let sighting = told(self.speaks_json, kind, &child.value, None);
             self.journal[watched(kind) as usize].push(sighting);
+            let metadata = child.value.metadata().clone();
+            self.tells(watched(kind), false, || metadata);
         }
         self.children[kind as usize].insert(name.to_owned(), child);
         self.changes.push((by, Change::Created(kind, name.to_owned())));
@@ -79,11 +83,19 @@ impl Server {
             }
             (false, false) => None,
         };
+        let told = match (was_selected, child.is_selected()) {
+            (_, true) => Some((false, child.value.metadata().clone())),
+            (true, false) => Some((true, old.metadata().clone())),
+            (false, false) => None,
+        };
         child.told = journal.len();
         if kind == TargetKind::Pod && child.has_ended() {
             self.ends.push(child.told);
         }
         journal.extend(sighting);
+        if let Some((gone, metadata)) = told {
+            self.tells(watched(kind), gone, || metadata);
+        }
         self.past.push(Past { kind, name: name.to_owned(), from, until: version, metadata });
         self.changes.push((by, Change::Changed(kind, name.to_owned())));
         self.written()
@@ -105,6 +117,7 @@ impl Server {
         let job = Arc::new(job);
         let sighting = self.sighted(&job, Event::Apply(()));
         self.journal[Watched::Jobs as usize].push(sighting);
+        self.tells(Watched::Jobs, false, || Arc::new(job.metadata.clone()));
         if let Some(stored) = job.metadata.name.as_ref().and_then(|name| self.jobs.get_mut(name)) {
             let before = std::mem::replace(stored, job.clone());
             self.changes.push((by, Change::Job(before, job)));
@@ -120,6 +133,7 @@ impl Server {
         let job = Arc::new(job);
         let sighting = self.sighted(&job, Event::Delete(()));
         self.journal[Watched::Jobs as usize].push(sighting);
+        self.tells(Watched::Jobs, true, || Arc::new(job.metadata.clone()));
         let uid = job.metadata.uid.clone().unwrap_or_default();
         self.changes.push((by, Change::JobGone(job)));
         let written = self.written();

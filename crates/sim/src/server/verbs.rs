@@ -6,13 +6,13 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde_json::{Value, json};
-use trainyard_api::TrainingJob;
+use trainyard_api::{TrainingJob, names};
 use trainyard_objects::patch;
 use trainyard_operator::{JobRef, NewEvent, Refusal, StatusChange, Written};
 use trainyard_plan::{NewObject, NodeState, Target, TargetKind};
 
 use super::store::with_status;
-use super::{Actor, Body, Change, Server};
+use super::{Actor, Body, Change, Child, Server};
 
 impl Server {
     pub fn create(&mut self, by: Actor, job: &JobRef, object: &NewObject) -> Result<Written, Refusal> {
@@ -20,13 +20,10 @@ impl Server {
         if self.all(kind).contains_key(&name) {
             return Err(Refusal::AlreadyExists);
         }
-        if kind == TargetKind::Pod {
-            let used = self.pods().filter(|pod| !pod.has_ended()).count();
-            if let Some(quota) = self.quota.filter(|quota| used >= *quota) {
-                return Err(Refusal::Quota(format!(
-                    "pods \"{name}\" is forbidden: exceeded quota: team, requested: pods=1, used: pods={used}, limited: pods={quota}"
-                )));
-            }
+        if let Some((quota, used)) = self.exceeded().filter(|_| kind == TargetKind::Pod) {
+            return Err(Refusal::Quota(format!(
+                "pods \"{name}\" is forbidden: exceeded quota: team, requested: pods=1, used: pods={used}, limited: pods={quota}"
+            )));
         }
         let value = match object {
             NewObject::Pod(pod) => {
@@ -48,7 +45,20 @@ impl Server {
             child.rank = variable(pod, "RANK").or_else(|| variable(pod, "PET_NODE_RANK"));
         }
         self.is_of(by, job, kind, &name);
+        // What is made for a job that is gone goes after it.
+        let is_orphan =
+            |child: &Child| !child.owners().is_empty() && !self.jobs().any(|job| is_owner(job, child));
+        if self.collects_at_once && self.all(kind).get(&name).is_some_and(is_orphan) {
+            self.collect();
+        }
         Ok(written)
+    }
+
+    /// The quota, and how much of it is used, if there is no room for another pod.
+    pub(super) fn exceeded(&self) -> Option<(usize, usize)> {
+        let quota = self.quota?;
+        let used = self.pods().filter(|pod| !pod.has_ended()).count();
+        (used >= quota).then_some((quota, used))
     }
 
     pub fn delete(
@@ -107,6 +117,10 @@ impl Server {
         let mut new = (**job).clone();
         self.is_meant(by, meant);
         let is_over = is_going && finalizers.is_empty();
+        if let Some(taken) = held.iter().find(|held| *held != names::FINALIZER && !finalizers.contains(held))
+        {
+            self.changes.push((by, Change::Astray(format!("finalizer {taken} was taken"))));
+        }
         new.metadata.finalizers = (!finalizers.is_empty()).then_some(finalizers);
         if is_over {
             return Ok(self.erase_job(by, new));
@@ -185,7 +199,10 @@ impl Server {
                 return Ok(());
             }
             Some(old) => old.spec.clone_from(&budget.spec),
-            None => drop(self.budgets.insert(name.clone(), budget.clone())),
+            None => {
+                self.budgets.insert(name.clone(), budget.clone());
+                self.changes.push((by, Change::BudgetMade(name.clone())));
+            }
         }
         if matches!(by, Actor::Late(_)) {
             self.late_budgets.insert(name);
@@ -200,11 +217,12 @@ impl Server {
         Ok(())
     }
 
-    pub fn remove_budget(&mut self, job: &JobRef, name: &str) -> Result<(), Refusal> {
+    pub fn remove_budget(&mut self, by: Actor, job: &JobRef, name: &str) -> Result<(), Refusal> {
         let budget = self.budgets.get(name).ok_or(Refusal::NotFound)?;
         if is_of(budget, &job.uid) {
             self.version += 1;
             self.budgets.remove(name);
+            self.changes.push((by, Change::BudgetGone(name.to_owned())));
             self.late_budgets.remove(name);
         }
         Ok(())
@@ -217,6 +235,14 @@ impl Server {
         self.version += 1;
         self.changes.push((by, Change::Recorded(event.clone())));
         Ok(())
+    }
+
+    /// Where a pod hangs, if it is that very pod, and its node answers.
+    pub fn stacks(&self, pod: &Target) -> Option<String> {
+        let asked = self.all(TargetKind::Pod).get(&pod.name).filter(|child| child.uid == pod.uid)?;
+        let answers = asked.phase() == "Running" && !self.dead.contains(asked.node()?);
+        answers
+            .then(|| "Thread 0x1 (most recent call first):\n  File \"train.py\", line 1 in step".to_owned())
     }
 
     pub fn node(&self, name: &str) -> NodeState {
@@ -253,6 +279,10 @@ impl Server {
         }
         Ok(job)
     }
+}
+
+fn is_owner(job: &TrainingJob, child: &Child) -> bool {
+    job.metadata.uid.as_deref().is_some_and(|uid| child.is_owned_by(uid))
 }
 
 fn is_of(budget: &PodDisruptionBudget, job: &str) -> bool {

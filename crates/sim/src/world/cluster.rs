@@ -44,7 +44,15 @@ impl World {
     pub fn remove_status(&mut self, name: &str) {
         self.tell(|| format!("user removes the status of {name}"));
         self.server().remove_status(name);
-        self.check.forget_status(name);
+        let uid = self.server().job(name).and_then(|job| job.metadata.uid.clone());
+        self.check.forget_status(&uid.unwrap_or_default());
+        self.witness();
+    }
+
+    /// Somebody else wants to see a job before it goes, or has.
+    pub fn audit(&mut self, name: &str, holds: bool) {
+        self.tell(|| format!("somebody else holds {name}: {holds}"));
+        self.server().audit(name, holds);
         self.witness();
     }
 
@@ -163,25 +171,37 @@ impl World {
     fn report(&mut self, job: &str, uid: &str, report: AgentReport) {
         self.tell(|| format!("agent of {job}: {:?}", report.checkpoint.as_ref().map(|newest| &newest.path)));
         let about = self.server().job(job).and_then(|job| job.metadata.uid.clone()).unwrap_or_default();
-        self.check.hear(&about, &report);
+        self.check.hear(&about, uid, &report);
         self.server().reports.insert(uid.to_owned(), report);
         self.heard(job, uid);
     }
 
     fn heard(&mut self, job: &str, uid: &str) {
         let (key, now) = (JobKey::new(NAMESPACE, job), *lock(&self.house.clock));
+        let mut hearers = Vec::new();
         for operator in &mut self.operators {
-            operator.hear(&key, uid, now);
+            if operator.hear(&key, uid, now) {
+                hearers.extend(operator.process());
+            }
+        }
+        let server = lock(&self.server);
+        let report = server.reports.get(uid).and_then(|report| report.checkpoint.as_ref());
+        let step = report.and_then(|newest| newest.step);
+        if let (Some(about), Some(step)) = (server.job(job).and_then(|job| job.metadata.uid.clone()), step) {
+            for process in hearers {
+                self.check.heard.insert((process, about.clone()), step);
+            }
         }
     }
 
-    /// The leading pod of a job, while it runs.
+    /// The leading pod of a job, while it runs: also when it was told to go, for as long as it has, on a node that is there.
     fn leader(&self, job: &str) -> Option<String> {
         let server = self.server();
         let job = server.job(job)?;
         let pod = server.all(TargetKind::Pod).get(&Roles::of(job).leader())?;
         let runs = pod.phase() == "Running" && pod.controller() == job.metadata.uid.as_deref();
-        (runs && !pod.is_deleting()).then(|| pod.uid.clone())
+        let is_alive = pod.node().is_some_and(|node| !server.dead.contains(node));
+        (runs && is_alive).then(|| pod.uid.clone())
     }
 
     /// The leading program of a job says that it has come to the next epoch.
@@ -314,6 +334,20 @@ impl World {
             self.tell(|| format!("cluster: {node} is removed"));
             self.server().removed.insert(node);
         }
+    }
+
+    /// It is announced that the node of this pod will be taken away.
+    pub fn announce(&mut self, name: &str) {
+        let node = self.server().all(TargetKind::Pod).get(name).and_then(|pod| pod.node().map(str::to_owned));
+        let Some(node) = node else { return };
+        self.tell(|| format!("cluster: {node} will be taken away"));
+        self.check.announce(&node);
+        self.server().announced.insert(node);
+    }
+
+    /// That was taken back.
+    pub fn keep_nodes(&mut self) {
+        self.server().announced.clear();
     }
 
     /// A pod is gone without a trace.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::World;
+use crate::mishap::Mishap;
 use crate::port::lock;
 
 impl World {
@@ -15,15 +16,14 @@ impl World {
     pub fn land(&mut self, index: usize) {
         let late = self.server().wire.remove(index);
         self.tell(|| format!("  lands late: {}", late.what));
+        self.meets(Mishap::Landed);
         {
             let mut server = self.server();
             (late.landing)(&mut server, late.by);
-            // What is made for a job that is gone goes after it.
-            if server.collects_at_once {
-                server.collect();
-            }
         }
+        self.check.sent = Some(late.sent);
         self.witness();
+        self.check.sent = None;
     }
 
     /// Everything that is on its way lands, in the order in which it was sent.

@@ -7,6 +7,7 @@ mod late;
 mod time;
 mod watches;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -15,13 +16,14 @@ use trainyard_api::{State, TrainingJob, TrainingJobStatus};
 use trainyard_operator::{JobKey, Metrics, Moment, Planner};
 use trainyard_plan::{Settings, plan};
 
-pub use watches::Delivery;
-use watches::Held;
+use watches::{Again, Held};
+pub use watches::{Delivered, Delivery};
 
-use crate::check::Checker;
+use crate::check::{Checker, is_mendable};
+use crate::mishap::Mishap;
 use crate::operator::{House, Operator};
 use crate::port::{Fate, Gate, SimPort, Twist, lock};
-use crate::server::{Actor, NAMESPACE, Server};
+use crate::server::{Actor, Change, NAMESPACE, Server};
 
 /// When all histories begin.
 pub fn dawn() -> Timestamp {
@@ -40,16 +42,25 @@ fn metrics() -> Arc<Metrics> {
     METRICS.get_or_init(|| Arc::new(Metrics::new(NAMESPACE))).clone()
 }
 
+/// The same for all histories.
+fn settings() -> Arc<Settings> {
+    static SETTINGS: OnceLock<Arc<Settings>> = OnceLock::new();
+    let settings = || Settings { agent_image: Some("trainyard:1".to_owned()), ..Settings::default() };
+    SETTINGS.get_or_init(|| Arc::new(settings())).clone()
+}
+
 /// What may be wrong with the operators of a world, on purpose.
 #[derive(Clone, Copy)]
 pub struct Make {
     pub planner: Planner,
     pub twist: Option<Twist>,
+    /// A broken rule whose complaint says this ends nothing: a test wants to see what comes of it.
+    pub forgiven: Option<&'static str>,
 }
 
 impl Default for Make {
     fn default() -> Self {
-        Self { planner: plan, twist: None }
+        Self { planner: plan, twist: None, forgiven: None }
     }
 }
 
@@ -61,18 +72,31 @@ pub struct World {
     pub(crate) operators: Vec<Operator>,
     house: House,
     twist: Option<Twist>,
+    forgiven: Option<&'static str>,
     processes: usize,
     pub(crate) check: Checker,
     trace: Option<Vec<String>>,
     /// Calls of operators that were let through.
     calls: usize,
+    /// How often operators changed a status.
+    status_writes: usize,
     delivery: Delivery,
     /// Of calls that wait, the newest is served first.
     pub(crate) backwards: bool,
     /// How long to wait before the next thing happens.
     pub(crate) patience: Duration,
+    /// How many things have happened.
+    scene: usize,
+    /// How many looks were taken.
+    looks: usize,
     /// Events that came to operators.
-    delivered: usize,
+    deliveries: Vec<Delivered>,
+    /// The watch that goes back when all is quiet.
+    again: Option<Again>,
+    /// What operators recorded for users to read.
+    recorded: Vec<String>,
+    /// The operator dies when it has been answered so many calls.
+    pub(crate) dies_after: Option<usize>,
     /// Whoever dies has sent what it asked for.
     pub crashes_late: bool,
     /// What is on its way lands after so many more calls; if nothing is said, when its time is over.
@@ -86,8 +110,7 @@ pub struct World {
 impl World {
     /// An empty cluster with one operator.
     pub fn new(make: Make, traced: bool) -> Self {
-        let settings = Settings { agent_image: Some("trainyard:1".to_owned()), ..Settings::default() };
-        let settings = Arc::new(settings);
+        let settings = settings();
         let clock = Arc::new(Mutex::new(Moment { wall: dawn(), instant: origin() }));
         let house = House { settings, metrics: metrics(), planner: make.planner, clock };
         let mut world = Self {
@@ -95,14 +118,21 @@ impl World {
             operators: Vec::new(),
             house,
             twist: make.twist,
+            forgiven: make.forgiven,
             processes: 0,
             check: Checker::default(),
             trace: traced.then(Vec::new),
             calls: 0,
+            status_writes: 0,
             delivery: Delivery::Prompt,
             backwards: false,
             patience: Duration::ZERO,
-            delivered: 0,
+            scene: 0,
+            looks: 0,
+            deliveries: Vec::new(),
+            recorded: Vec::new(),
+            again: None,
+            dies_after: None,
             crashes_late: false,
             late_after: None,
             lands_at: None,
@@ -127,7 +157,17 @@ impl World {
     }
 
     pub fn delivered(&self) -> usize {
-        self.delivered
+        self.deliveries.len()
+    }
+
+    /// The events that came, in order.
+    pub fn deliveries(&self) -> &[Delivered] {
+        &self.deliveries
+    }
+
+    /// How many things have happened.
+    pub fn scene(&self) -> usize {
+        self.scene
     }
 
     pub fn set_delivery(&mut self, delivery: Delivery) {
@@ -158,7 +198,17 @@ impl World {
             }
             let server = self.server.clone();
             let complaint = self.check.note(&lock(&server), by, &change);
-            if let Err(complaint) = complaint {
+            if let Change::Job(before, after) = &change
+                && by.is_operator()
+                && before.status != after.status
+            {
+                self.status_writes += 1;
+            }
+            if let Change::Recorded(event) = &change {
+                self.recorded.push(format!("{}: {}", event.reason, event.message));
+            }
+            let is_forgiven = |complaint: &String| self.forgiven.is_some_and(|part| complaint.contains(part));
+            if let Some(complaint) = complaint.err().filter(|complaint| !is_forgiven(complaint)) {
                 self.fail(&complaint);
             }
         }
@@ -190,6 +240,14 @@ impl World {
         self.operators.push(Operator::start(self.house.clone(), port));
     }
 
+    /// Another operator beside those that are there.
+    pub fn start_rival(&mut self) {
+        let since = self.server().version();
+        self.check.rivals.get_or_insert(since);
+        self.meets(Mishap::Rival);
+        self.start_operator();
+    }
+
     /// This operator dies, whatever it is doing.
     pub fn kill_operator(&mut self, index: usize) {
         self.tell(|| format!("operator at {index} dies"));
@@ -213,12 +271,17 @@ impl World {
     /// Lets one call of an operator through.
     pub(crate) fn let_through(&mut self, operator: usize, index: usize, fate: Fate) {
         self.calls += 1;
+        if fate != Fate::Served {
+            self.meets(Mishap::Call(fate));
+        }
         let what = self.operators[operator].let_through(index, fate);
         self.tell(|| match fate {
             Fate::Served => format!("  {what}"),
             fate => format!("  {what}: {fate:?}"),
         });
+        self.check.unanswered = fate == Fate::AnswerLost;
         self.witness();
+        self.check.unanswered = false;
         if self.late_after.is_some() && self.lands_at.is_none() && self.adrift() > 0 {
             self.lands_at = self.late_after.map(|steps| self.calls + steps);
         }
@@ -227,14 +290,38 @@ impl World {
     /// Begins a look, if somebody's turn has come.
     pub(crate) fn begin(&mut self, operator: usize) -> bool {
         let Some(key) = self.operators[operator].begin() else { return false };
+        if let Some(process) = self.operators[operator].process() {
+            let sight = self.operators[operator].sight(self.check.clock_set);
+            self.check.looks(process, key.clone(), sight);
+        }
         self.tell(|| format!("looks at {key}"));
         self.witness();
+        self.looks += 1;
         true
     }
 
     /// How often operators made and removed what.
     pub fn tally(&self) -> crate::check::Tally {
         self.check.tally.clone()
+    }
+
+    /// How often operators changed a status.
+    pub fn status_writes(&self) -> usize {
+        self.status_writes
+    }
+
+    /// What operators recorded for users to read, in order.
+    pub fn recorded(&self) -> &[String] {
+        &self.recorded
+    }
+
+    /// What went wrong so far, and what it came to.
+    pub fn mishaps(&self) -> &BTreeSet<Mishap> {
+        &self.check.mishaps
+    }
+
+    pub(crate) fn meets(&mut self, mishap: Mishap) {
+        self.check.mishaps.insert(mishap);
     }
 
     pub fn status(&self, name: &str) -> Option<TrainingJobStatus> {
@@ -245,10 +332,11 @@ impl World {
         self.server().job(name)?.status.as_ref()?.state
     }
 
-    /// It has ended, or is gone.
+    /// It has ended for good, or is gone. One that cannot be read, or is invalid, goes on when somebody mends it.
     pub fn is_over(&self, name: &str) -> bool {
         let server = self.server();
-        server.job(name).is_none_or(|job| job.status.as_ref().is_some_and(TrainingJobStatus::is_terminal))
+        let is_over = |status: &TrainingJobStatus| status.is_terminal() && !is_mendable(status);
+        server.job(name).is_none_or(|job| job.status.as_ref().is_some_and(is_over))
     }
 
     pub fn exists(&self, name: &str) -> bool {

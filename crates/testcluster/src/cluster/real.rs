@@ -41,6 +41,17 @@ impl TestCluster {
 
     /// `kill -9` to the first process of a running container on a real node.
     pub async fn kill_container(&self, namespace: &str, pod: &str, container: &str) -> Result<(), Error> {
+        let (node, id) = self.running_container(namespace, pod, container).await?;
+        self.node(node).kill_container(&id).await
+    }
+
+    /// The number of the real node on which a container runs, and its id there: what it takes to kill it while the API server is away.
+    pub async fn running_container(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+    ) -> Result<(usize, String), Error> {
         let absent = || Error::NoSuchContainer {
             namespace: namespace.to_owned(),
             pod: pod.to_owned(),
@@ -49,7 +60,7 @@ impl TestCluster {
         let pods: Api<Pod> = Api::namespaced(self.client().await?, namespace);
         let found = pods.get(pod).await?;
         let node = found.spec.and_then(|spec| spec.node_name).unwrap_or_default();
-        let node = self.nodes().iter().find(|candidate| candidate.name() == node).ok_or_else(absent)?;
+        let node = self.nodes().iter().position(|candidate| candidate.name() == node).ok_or_else(absent)?;
         let status = found.status.unwrap_or_default();
         let id = [status.init_container_statuses, status.container_statuses]
             .into_iter()
@@ -60,7 +71,7 @@ impl TestCluster {
             })
             .and_then(|status| status.container_id)
             .ok_or_else(absent)?;
-        node.kill_container(id.trim_start_matches("containerd://")).await
+        Ok((node, id.trim_start_matches("containerd://").to_owned()))
     }
 
     pub(super) async fn start_nodes(&mut self) -> Result<(), Error> {

@@ -1,0 +1,236 @@
+//! Which checkpoints go when there are more than `keepLast`, and which never do.
+
+#![expect(clippy::unwrap_used, reason = "in tests a panic is the message")]
+
+mod support {
+    pub(crate) mod files;
+}
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use support::files;
+use tempfile::TempDir;
+use trainyard_agent::scan::{Moment, Scanner, Writers};
+use trainyard_agent::store::Directory;
+use trainyard_agent::{Agent, Layout, Options, Resume, Start};
+
+/// A directory with files that were saved one after the other, a while ago.
+struct Place(TempDir);
+
+impl Place {
+    fn with<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        let begun = SystemTime::now() - Duration::from_hours(2);
+        for (seconds, name) in (0..).zip(names) {
+            place.save_at(name, begun + Duration::from_secs(seconds));
+        }
+        place
+    }
+
+    fn save_at(&self, name: &str, time: SystemTime) {
+        let ending = Path::new(name).extension().unwrap_or_default();
+        let content = match ending.to_str().unwrap() {
+            "npz" => files::zip(&[("a.npy", &[1; 64])]),
+            "npy" => npy(),
+            "json" => b"{}".to_vec(),
+            "pkl" => files::pickle(&[("a", 1)]),
+            "log" => b"all is well".to_vec(),
+            _ => files::torch(&[]),
+        };
+        self.write_at(name, &content, time);
+    }
+
+    fn write_at(&self, name: &str, content: &[u8], time: SystemTime) {
+        let path = self.0.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.path().join(name).exists()
+    }
+
+    fn newest(&self) -> Option<String> {
+        let store = Directory::new(self.0.path().to_str().unwrap());
+        let survey = Scanner::new(Layout::ALL.to_vec()).look(&store, at(0), Writers::None).unwrap();
+        survey.complete.first().map(|checkpoint| checkpoint.candidate.path.clone())
+    }
+
+    fn agent(&self, keep_last: usize, resumed_from: Option<&str>) -> Agent {
+        let options = Options {
+            layouts: Layout::ALL.to_vec(),
+            keep_last,
+            resumed_from: resumed_from.map(|name| format!("{}/{name}", self.0.path().display())),
+            resume: Resume::Auto,
+            ready_file: None,
+            attempt: Some("uid/1".to_owned()),
+        };
+        Agent::new(Box::new(Directory::new(self.0.path().to_str().unwrap())), options)
+    }
+
+    /// Lets an attempt run that goes on from the newest and saves nothing.
+    fn kept(&self, keep_last: usize) -> &Self {
+        let newest = self.newest();
+        let mut agent = self.agent(keep_last, newest.as_deref());
+        agent.begin(at(0));
+        assert_eq!(agent.start(), Start::Ready);
+        agent.look(at(10));
+        agent.look(at(20));
+        self
+    }
+}
+
+fn npy() -> Vec<u8> {
+    let mut npy =
+        b"\x93NUMPY\x01\x00\x3b\x00{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }".to_vec();
+    npy[8] = u8::try_from(npy.len() - 10).unwrap();
+    npy.extend([0; 24]);
+    npy
+}
+
+fn at(seconds: u64) -> Moment {
+    Moment { wall: Timestamp::now(), elapsed: Duration::from_secs(seconds) }
+}
+
+/// `{}` filled with each of these.
+fn all(name: &str, numbers: impl IntoIterator<Item = u32>) -> Vec<String> {
+    numbers.into_iter().map(|number| name.replace("{}", &number.to_string())).collect()
+}
+
+fn place_of(rows: &[Vec<String>]) -> Place {
+    Place::with(rows.iter().flatten().map(String::as_str))
+}
+
+#[test]
+fn what_is_saved_more_often_makes_nothing_else_old() {
+    for (only, others) in [
+        ("model-epoch-10.pt", all("preds-epoch-{}.npy", 1..=14)),
+        ("models/epoch-10.pt", all("metrics/epoch-{}.json", 1..=14)),
+        ("model-step-100.pt", all("ema-step-{}.pt", [100, 110, 120, 130, 140])),
+        ("exp-a/epoch-10.pt", all("exp-b/epoch-{}.pt", 11..=13)),
+        ("resnet50-epoch-10.pt", all("resnet101-epoch-{}.pt", 11..=14)),
+        ("fold-1-epoch-3.pt", all("fold-2-epoch-{}.pt", 4..=8)),
+        ("lr1e-4/epoch-10.pt", all("lr1e-5/epoch-{}.pt", 11..=14)),
+    ] {
+        let place = place_of(&[vec![only.to_owned()], others.clone()]);
+        assert!(place.kept(3).has(only), "{only}");
+        assert!(place.has(others.last().unwrap()), "{others:?}");
+    }
+}
+
+#[test]
+fn of_every_row_the_last_ones_stay() {
+    let place = place_of(&[all("exp-a/epoch-{}.pt", 1..=10), all("exp-b/epoch-{}.pt", 11..=20)]);
+    place.kept(3);
+    for (name, numbers) in [("exp-a/epoch-{}.pt", 1..=10), ("exp-b/epoch-{}.pt", 11..=20)] {
+        let left: Vec<String> =
+            all(name, numbers.clone()).into_iter().filter(|name| place.has(name)).collect();
+        assert_eq!(left, all(name, numbers).split_off(7));
+    }
+}
+
+#[test]
+fn what_a_number_alone_names_stays() {
+    for names in [
+        // Folds, years, and an ensemble.
+        [all("{}/model.pt", 0..5), all("{}/best.pt", 0..5), all("{}/train.log", 0..5)].concat(),
+        [all("{}/model.pt", 2021..=2024), all("{}/scaler.pkl", 2021..=2024)].concat(),
+        all("model_{}.pt", 0..5),
+        all("model_{}.pt", 1..=12),
+        all("{}.pt", 0..5),
+        all("model_{}/weights.pt", 0..5),
+        // One of the ensemble was moved aside.
+        all("model_{}.pt", [0, 1, 2, 4, 5]),
+        all("batch{}/weights.pt", [16, 32, 64, 128]),
+    ] {
+        let place = place_of(std::slice::from_ref(&names));
+        place.kept(1);
+        let gone: Vec<&String> = names.iter().filter(|name| !place.has(name)).collect();
+        assert!(gone.is_empty(), "{gone:?}");
+    }
+    // But of what goes on, the old ones go.
+    for names in [all("model_{}.pt", [100, 200, 300]), all("{}.pt", [500, 1000, 1500])] {
+        let place = place_of(std::slice::from_ref(&names));
+        assert!(!place.kept(1).has(&names[0]) && place.has(&names[2]), "{names:?}");
+    }
+    // As the file itself says.
+    let place = Place::with([]);
+    let names = all("model_{}.pt", 1..=4);
+    for (epoch, name) in (1..).zip(&names) {
+        place.write_at(name, &files::torch(&[("epoch", epoch)]), SystemTime::now() - Duration::from_hours(1));
+    }
+    assert!(!place.kept(1).has(&names[0]) && place.has(&names[3]));
+}
+
+#[test]
+fn a_directory_that_holds_the_best_stays() {
+    let rows = [all("epoch-{}/model.pt", 1..=5), vec!["epoch-2/best.pt".to_owned()]];
+    let place = place_of(&rows);
+    place.kept(1);
+    assert!(place.has("epoch-2/best.pt") && place.has("epoch-2/model.pt"));
+    assert!(!place.has("epoch-1") && !place.has("epoch-3"));
+}
+
+#[test]
+fn settings_in_the_name_of_a_directory_change_nothing() {
+    for name in ["lr1e-4/ckpt-{}.pkl", "batch32/checkpoint-{}.pt", "resnet50-epochs100-bs32/step-{}.pt"] {
+        let names = all(name, 1..=5);
+        let place = place_of(std::slice::from_ref(&names));
+        place.kept(2);
+        let left: Vec<&String> = names.iter().filter(|name| place.has(name)).collect();
+        assert_eq!(left, names[3..].iter().collect::<Vec<_>>());
+    }
+    let names = all("batch32/checkpoint-{}/weights.pt", [500, 1000, 1500]);
+    let place = place_of(std::slice::from_ref(&names));
+    assert!(!place.kept(1).has(&names[0]) && place.has(&names[2]));
+    // Where the directory says how far it is, that alone is in doubt.
+    let names = all("run-epochs100/checkpoint-{}.pt", [500, 1000, 1500]);
+    let place = place_of(std::slice::from_ref(&names));
+    assert!(!place.kept(1).has(&names[0]) && place.has(&names[2]));
+}
+
+#[test]
+fn one_that_is_cut_off_takes_no_others_with_it() {
+    for directory in ["lr1e-4", "resnet50-epochs100-batch32", "e5-large", "run-epochs100", "epoch-3"] {
+        let names = all(&format!("{directory}/model_{{}}.pkl"), 1..=4);
+        let place = place_of(std::slice::from_ref(&names));
+        place.write_at(
+            &names[3],
+            &files::pickle(&[("a", 1)])[..9],
+            SystemTime::now() - Duration::from_mins(5),
+        );
+        place.kept(0);
+        assert!(names[..3].iter().all(|name| place.has(name)), "{directory}");
+    }
+    // Of parts of a whole, nobody knows whether they are that.
+    let rows = [all("epoch-{}/model_1.pt", 1..=3), all("epoch-{}/model_2.pt", 1..=3)];
+    let place = place_of(&rows);
+    place.write_at(
+        "epoch-3/model_2.pt",
+        &files::torch(&[])[..50],
+        SystemTime::now() - Duration::from_mins(5),
+    );
+    assert_eq!(place.newest().as_deref(), Some("epoch-2"));
+    assert!(place.kept(0).has("epoch-3/model_1.pt") && place.has("epoch-3/model_2.pt"));
+}
+
+#[test]
+fn an_odd_number_changes_no_order() {
+    // Copied here the wrong way round, so that times say nothing.
+    let names = all("step-{}.pt", (1..=12).rev().map(|hundred| hundred * 100));
+    let place = place_of(&[names.clone(), vec!["eval-epoch-1.npz".to_owned()]]);
+    assert_eq!(place.newest().as_deref(), Some("step-1200.pt"));
+    place.kept(2);
+    assert!(place.has("step-1200.pt") && place.has("step-1100.pt") && place.has("eval-epoch-1.npz"));
+    assert!(!place.has("step-1000.pt") && !place.has("step-200.pt"));
+    assert!(place.has("step-100.pt"), "what was written last stays");
+    // Where both are what torch saves, the kind that was saved last is the newer one, and each is in its own order.
+    let place = place_of(&[names, all("epoch-{}.pt", [9, 10])]);
+    assert_eq!(place.newest().as_deref(), Some("epoch-10.pt"));
+    place.kept(1);
+    assert!(place.has("step-1200.pt") && place.has("epoch-10.pt"));
+}

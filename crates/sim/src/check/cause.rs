@@ -1,0 +1,173 @@
+//! An attempt ends for the reason that is told: each cause has its fact, as the world knows it and not as the operator tells.
+
+use std::collections::BTreeMap;
+
+use trainyard_api::{Attempt, Cause, RestartScope, State, TrainingJob, TrainingJobStatus};
+use trainyard_operator::Watched;
+use trainyard_plan::World as Roles;
+
+use super::fact::Fact;
+use super::status::is_invalid;
+use super::{Checker, Verdict, demand};
+use crate::server::{Actor, Child, Server};
+
+/// So many failures on one node make a job avoid it.
+const NODE_FAILURES: usize = 2;
+
+impl Checker {
+    /// What is said about attempts that have ended by now is so.
+    pub(super) fn caused(
+        &mut self,
+        server: &Server,
+        by: Actor,
+        job: &TrainingJob,
+        old: &TrainingJobStatus,
+        new: &TrainingJobStatus,
+    ) -> Verdict {
+        let mut restarts = false;
+        for attempt in &new.attempts {
+            let known = old.attempts.iter().find(|known| known.number == attempt.number);
+            let Some(cause) = attempt.cause.filter(|_| known.is_none_or(Attempt::is_open)) else { continue };
+            let is_so = self.has_fact(server, job, new, attempt, cause);
+            demand!(
+                is_so,
+                "attempt {} is said to have ended with {cause:?}, which is not so",
+                attempt.number
+            );
+            self.hides_nothing(by, job, attempt, cause)?;
+            self.named(job, attempt)?;
+            restarts |= new.state == Some(State::Restarting) && cause != Cause::Unknown;
+            if cause == Cause::Update {
+                let uid = job.metadata.uid.clone().unwrap_or_default();
+                self.updated.insert(uid, (attempt.number, job.metadata.generation));
+            }
+        }
+        let avoided = if restarts { to_avoid(new) } else { old.avoided_nodes.clone() };
+        demand!(
+            new.avoided_nodes == avoided,
+            "the nodes {:?} are avoided, and it should be {avoided:?}",
+            new.avoided_nodes
+        );
+        Ok(())
+    }
+
+    fn has_fact(
+        &self,
+        server: &Server,
+        job: &TrainingJob,
+        status: &TrainingJobStatus,
+        attempt: &Attempt,
+        cause: Cause,
+    ) -> bool {
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        let pods = || self.of(uid, Some(attempt.number));
+        let named = |pod: &Fact| attempt.pod_name.as_ref().is_none_or(|name| *name == pod.name);
+        let is_out_of_memory = |pod: &Fact| pod.reason.as_deref() == Some("OOMKilled");
+        match cause {
+            Cause::Succeeded => status.state == Some(State::Completed),
+            Cause::Application => pods().any(|pod| named(pod) && pod.failed() && !is_out_of_memory(pod)),
+            Cause::OutOfMemory => pods().any(|pod| named(pod) && is_out_of_memory(pod)),
+            // See `counted` and `stalled`, which know more about it.
+            Cause::Disruption | Cause::Stalled => true,
+            Cause::Resume => {
+                let mut held = self.pods.iter().filter(|(pod, _)| self.held.contains(*pod));
+                held.any(|(_, pod)| pod.job == uid && pod.attempt == Some(attempt.number))
+            }
+            Cause::Rescale => {
+                let shape = Roles::of(job).shape();
+                pods().any(|pod| pod.shape != shape)
+            }
+            Cause::Update => self.edited.contains(uid),
+            Cause::Suspend => job.spec.suspended() && status.state == Some(State::Suspended),
+            // Why a job has failed is told with its end (see `gave_up`).
+            Cause::Deadline | Cause::StartupTimeout => status.state == Some(State::Failed),
+            Cause::InvalidSpec => is_invalid(job) && status.state == Some(State::Failed),
+            // There were pods of a later one: somebody took the record away, or two wrote it.
+            Cause::Unknown => {
+                let is_later =
+                    |pod: &Child| pod.controller() == Some(uid) && pod.attempt() > Some(attempt.number);
+                self.robbed.contains(uid) || server.pods().any(is_later)
+            }
+        }
+    }
+
+    /// A failure that was seen is not told as something else, which would not be counted.
+    fn hides_nothing(&self, by: Actor, job: &TrainingJob, attempt: &Attempt, cause: Cause) -> Verdict {
+        let comes_after = matches!(cause, Cause::Stalled | Cause::Resume | Cause::Rescale | Cause::Update);
+        // Who is replaced alone is counted alone, once all have been there.
+        let alone = job.spec.restart_scope() == RestartScope::Worker && attempt.created_time.is_some();
+        let name = job.metadata.name.as_deref().unwrap_or_default();
+        let Some(sight) = self.sight(by, name).filter(|_| comes_after && !alone) else { return Ok(()) };
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        let rules = job.spec.failure_rules();
+        let mut failed = self.of(uid, Some(attempt.number)).filter(|pod| {
+            let is_seen = pod.seen_as.is_some_and(|event| sight.has(Watched::Pods, event));
+            pod.failed() && !pod.going && !pod.is_ignored(rules) && is_seen
+        });
+        let hidden = failed.next();
+        demand!(
+            hidden.is_none(),
+            "attempt {} is said to have ended with {cause:?}, and {:?} had failed before",
+            attempt.number,
+            hidden.map(|pod| &pod.name)
+        );
+        Ok(())
+    }
+
+    /// The exit code and the node are those of the pod that is named.
+    fn named(&self, job: &TrainingJob, attempt: &Attempt) -> Verdict {
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        let named = |pod: &&Fact| attempt.pod_name.as_ref().is_none_or(|name| *name == pod.name);
+        let pods = || self.of(uid, Some(attempt.number)).filter(named);
+        let (code, node) = (attempt.exit_code, attempt.node_name.as_ref());
+        demand!(
+            code.is_none_or(|code| pods().any(|pod| pod.exit_code == Some(code))),
+            "attempt {} is said to have ended with exit code {code:?} of {:?}",
+            attempt.number,
+            attempt.pod_name
+        );
+        demand!(
+            node.is_none() || (attempt.pod_name.is_some() && pods().any(|pod| pod.node.as_ref() == node)),
+            "attempt {} is said to have ended on node {node:?} with {:?}",
+            attempt.number,
+            attempt.pod_name
+        );
+        let is_failure = attempt.cause.is_some_and(Cause::counts);
+        demand!(
+            !is_failure || (code.is_some() && node.is_some() == attempt.pod_name.is_some()),
+            "attempt {} failed in {:?}, and neither code nor node is told",
+            attempt.number,
+            attempt.pod_name
+        );
+        Ok(())
+    }
+
+    /// After an attempt that ended because its spec changed, pods are made of another one.
+    pub(super) fn made_of_another_spec(&self, job: &TrainingJob, child: &Child) -> Verdict {
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        let Some((before, generation)) = self.updated.get(uid) else { return Ok(()) };
+        // It may have been changed back since.
+        let is_next = child.attempt() == Some(before + 1) && *generation == job.metadata.generation;
+        let Some(made) = self.pods.get(&child.uid).filter(|_| is_next) else { return Ok(()) };
+        demand!(
+            self.of(uid, Some(*before)).any(|pod| pod.inputs != made.inputs),
+            "attempt {before} ended because the spec changed, and {} is made of the same",
+            child.name()
+        );
+        Ok(())
+    }
+}
+
+/// The nodes on which too many of the attempts that are remembered failed or were disrupted.
+fn to_avoid(status: &TrainingJobStatus) -> Vec<String> {
+    let mut failures: BTreeMap<&String, usize> = BTreeMap::new();
+    for attempt in &status.attempts {
+        if matches!(attempt.cause, Some(Cause::Application | Cause::Disruption))
+            && let Some(node) = &attempt.node_name
+        {
+            *failures.entry(node).or_default() += 1;
+        }
+    }
+    let avoided = failures.into_iter().filter(|(_, failures)| *failures >= NODE_FAILURES);
+    avoided.map(|(node, _)| node.clone()).collect()
+}
