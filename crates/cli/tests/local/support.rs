@@ -124,8 +124,7 @@ impl Bench {
     /// The program of that rank, once it runs.
     pub fn worker(&self, rank: i32) -> i32 {
         let variable = format!("RANK={rank}");
-        until("the worker runs", || self.program(&[&variable]).is_some());
-        self.program(&[&variable]).unwrap_or_default()
+        until_there_is("a worker that runs", || self.program(&[&variable]))
     }
 
     /// The agent of that attempt, if it runs.
@@ -166,10 +165,16 @@ fn alive() -> Vec<i32> {
         .collect()
 }
 
+/// Sends a signal to that process alone; whether it was there.
+fn signal(pid: i32, signal: &str) -> bool {
+    // Anything else means a group, or everybody.
+    assert!(pid > 1, "{pid} is no process of a test");
+    Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success()
+}
+
 /// Kills a process that is there: a test whose victim has ended by itself tests nothing.
 pub fn kill(pid: i32) {
-    let killed = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
-    assert!(killed.success(), "process {pid} had ended before it was killed");
+    assert!(signal(pid, "-9"), "process {pid} had ended before it was killed");
 }
 
 /// A process that does nothing for as long as this lives.
@@ -177,21 +182,28 @@ pub struct Held(i32);
 
 impl Held {
     pub fn new(pid: i32) -> Self {
-        let stopped = Command::new("kill").args(["-STOP", &pid.to_string()]).status().unwrap();
-        assert!(stopped.success(), "process {pid} had ended before it was held");
+        assert!(signal(pid, "-STOP"), "process {pid} had ended before it was held");
         Self(pid)
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let _ = Command::new("kill").args(["-CONT", &self.0.to_string()]).status();
+        signal(self.0, "-CONT");
     }
 }
 
 pub fn until(what: &str, wanted: impl Fn() -> bool) {
+    until_there_is(what, || wanted().then_some(()));
+}
+
+/// What is asked for, as soon as there is one. It is not asked for twice: the second answer may be another.
+pub fn until_there_is<T>(what: &str, wanted: impl Fn() -> Option<T>) -> T {
     let start = Instant::now();
-    while !wanted() {
+    loop {
+        if let Some(found) = wanted() {
+            return found;
+        }
         assert!(start.elapsed() < LIMIT, "never happened: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -242,8 +254,8 @@ impl Running {
     }
 
     pub fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        let pid = i32::try_from(self.child.id()).unwrap();
+        assert!(self::signal(pid, signal), "process {pid} had ended before it got {signal}");
     }
 
     /// Waits for a word in the output.
