@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint::CheckpointStatus;
 use crate::entries::Entries;
 use crate::policy::{CleanPodPolicy, RestartPolicy};
-use crate::spec::{Backend, Framework};
+use crate::spec::{Backend, Framework, TrainingJob};
 
 /// Types of conditions.
 pub mod condition {
@@ -507,5 +507,13 @@ impl TrainingJobStatus {
 
     pub fn is_terminal(&self) -> bool {
         self.state.is_some_and(State::is_terminal)
+    }
+}
+
+impl TrainingJob {
+    /// It has ended, or is about to be gone: nothing more is expected of it.
+    pub fn is_over(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+            || self.status.as_ref().is_some_and(TrainingJobStatus::is_terminal)
     }
 }

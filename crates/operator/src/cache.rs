@@ -60,6 +60,15 @@ pub(crate) enum Job {
     Unreadable(Arc<Unreadable>),
 }
 
+impl Job {
+    pub(crate) fn uid(&self) -> Option<&str> {
+        match self {
+            Job::Read(job) => job.metadata.uid.as_deref(),
+            Job::Unreadable(job) => job.metadata.uid.as_deref(),
+        }
+    }
+}
+
 /// What a shelf is sorted by.
 pub(crate) trait Named {
     fn name(&self) -> &str;

@@ -20,15 +20,22 @@ use crate::views::{attempt, controller, version};
 /// When to ask again after a passing fault.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
+/// When to ask again for a job that is gone, and of which the watch has not told yet.
+const JOB_AGAIN: Duration = Duration::from_secs(5);
+
 impl Core {
+    /// The pods of this job that are no longer seen.
+    fn lost(&mut self, key: &JobKey) -> Vec<LostPod> {
+        let uid = self.cache.job(key).and_then(Job::uid).map(str::to_owned);
+        let Some(memory) = self.memory(key) else { return Vec::new() };
+        // With a job that is gone, all that it made is.
+        memory.lost.retain(|pod| Some(&pod.job) == uid.as_ref());
+        memory.lost.clone()
+    }
+
     /// A pod is no longer seen. Noted in the same breath as its absence, so that nobody plans without it before it is asked for.
     pub(crate) fn doubt(&mut self, key: &JobKey, pod: LostPod) {
-        let uid = match self.cache.job(key) {
-            Some(Job::Read(job)) => job.metadata.uid.as_deref(),
-            Some(Job::Unreadable(job)) => job.metadata.uid.as_deref(),
-            None => None,
-        };
-        if uid != Some(&pod.job) {
+        if self.cache.job(key).and_then(Job::uid) != Some(&pod.job) {
             return;
         }
         let memory = self.remember(key);
@@ -60,11 +67,14 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
     /// Asks whether the pods that vanished are really gone. One that is still there gets its labels back, so that
     /// nothing is concluded from its absence. Says when to ask again, if there was no answer.
     pub(crate) async fn settle_doubts(&self, key: &JobKey) -> Option<Instant> {
-        let lost = self.core().memory(key).map(|memory| memory.lost.clone()).unwrap_or_default();
-        if lost.is_empty() {
-            return None;
-        }
+        let lost = self.core().lost(key);
+        let first = lost.first()?;
         let asked = join_all(lost.iter().map(|pod| self.ask_for(key, pod))).await;
+        if asked.iter().any(|found| matches!(found, Ok(None)))
+            && let Some(patience) = self.is_job_gone(key, &first.job).await
+        {
+            return Some((self.clock)().instant + patience);
+        }
         let now = (self.clock)().instant;
         let mut core = self.core();
         let memory = core.memory(key)?;
@@ -86,6 +96,21 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             }
         }
         again
+    }
+
+    /// Pods go with their job. Nobody makes them again for one that is gone, only because the watch is slow to tell: they would be
+    /// collected at once, and made again, for as long as it takes. Says when to ask again, if the job is gone or there was no answer.
+    async fn is_job_gone(&self, key: &JobKey, uid: &str) -> Option<Duration> {
+        match self.port.job(&key.reference(uid.to_owned())).await {
+            Ok(metadata) if metadata.uid.as_deref() == Some(uid) => None,
+            // Then nobody can know.
+            Err(Refusal::Forbidden(_)) => None,
+            Ok(_) | Err(Refusal::NotFound) => Some(JOB_AGAIN),
+            Err(refusal) => {
+                tracing::warn!(job = %key, "has it gone with its pods? {refusal}; asking again");
+                Some(ASK_AGAIN)
+            }
+        }
     }
 
     /// Makes sure that these pods of an attempt that has ended are gone: not only out of sight. One that has lost its label gets it back

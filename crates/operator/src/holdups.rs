@@ -10,7 +10,6 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
-use trainyard_api::TrainingJobStatus;
 use trainyard_plan::{PodPhase, PodView, Snapshot, Waiting};
 
 use crate::cache::JobKey;
@@ -50,12 +49,7 @@ impl Holdup {
 
 /// It is on a node, does not run, and its status does not say why.
 fn is_mute(pod: &PodView) -> bool {
-    let says_nothing = |waiting: &Waiting| {
-        waiting.message.is_none()
-            && matches!(waiting.reason.as_str(), "ContainerCreating" | "PodInitializing")
-    };
-    let waits = pod.phase == PodPhase::Pending && pod.node.is_some() && !pod.deleting;
-    waits && pod.waiting.as_deref().is_none_or(says_nothing)
+    pod.waits_without_a_word() && pod.node.is_some() && !pod.deleting
 }
 
 impl Shared {
@@ -65,9 +59,7 @@ impl Shared {
         let is_held = |memory: &crate::memory::Memory, pod: &&PodView| {
             is_mute(pod) || memory.holdup.as_ref().is_some_and(|it| it.pod == pod.uid && it.said.is_some())
         };
-        let job = &*snapshot.job;
-        let is_over = job.status.as_ref().is_some_and(TrainingJobStatus::is_terminal)
-            || job.metadata.deletion_timestamp.is_some();
+        let is_over = snapshot.job.is_over();
         let due = self.with_memory(key, |memory| {
             let waits = |pod: &&PodView| pod.phase == PodPhase::Pending && !pod.deleting && !is_over;
             let pod = snapshot.own_pods().find(|pod| waits(pod) && is_held(memory, pod));

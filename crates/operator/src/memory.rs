@@ -130,9 +130,7 @@ impl Memory {
     /// What the program said, and when, in the time of the wall clock as it is now: somebody may have set it since.
     pub(crate) fn progress_at(&self, now: Moment) -> Option<Progress> {
         let mut progress = self.progress.as_deref().cloned()?;
-        let ago = self.heard.map(|heard| now.instant.duration_since(heard));
-        let ago = ago.and_then(|ago| SignedDuration::try_from(ago).ok());
-        let heard = ago.and_then(|ago| now.wall.checked_sub(ago).ok());
+        let heard = self.heard.and_then(|heard| now.wall_at(heard));
         if let (Some(updated), Some(heard)) = (progress.updated, heard)
             && updated.duration_since(heard).abs() > CLOCK_SET
         {
@@ -144,11 +142,8 @@ impl Memory {
     /// Whose log is listened to, in the time of the wall clock as it is now.
     pub(crate) fn listening_at(&self, now: Moment) -> Option<Listening> {
         let ear = self.ear.as_deref()?;
-        let wall = |at: Instant| {
-            let ago = SignedDuration::try_from(now.instant.duration_since(at)).ok()?;
-            now.wall.checked_sub(ago).ok()
-        };
-        Some(Listening { pod: ear.pod.clone(), began: wall(ear.began)?, since: wall(ear.since?)? })
+        let (began, since) = (now.wall_at(ear.began)?, now.wall_at(ear.since?)?);
+        Some(Listening { pod: ear.pod.clone(), began, since })
     }
 
     /// Once all pods of an attempt have been seen, the status knows which are missing.

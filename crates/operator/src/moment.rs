@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
@@ -15,6 +15,12 @@ pub struct Moment {
 impl Moment {
     pub fn now() -> Self {
         Self { wall: Timestamp::now(), instant: Instant::now() }
+    }
+
+    /// What the wall clock would have shown at a moment of the past, had it always been set as it is now.
+    pub(crate) fn wall_at(self, past: Instant) -> Option<Timestamp> {
+        let ago = SignedDuration::try_from(self.instant.duration_since(past)).ok()?;
+        self.wall.checked_sub(ago).ok()
     }
 
     /// When the wall clock will show `at`, if nobody sets it meanwhile.

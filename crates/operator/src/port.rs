@@ -128,6 +128,8 @@ pub trait Port: Send + Sync {
     /// Removes the budget of that name, if it is this job's.
     fn remove_budget(&self, job: &JobRef, name: &str) -> impl Future<Output = Result<(), Refusal>> + Send;
     fn record_event(&self, event: &NewEvent) -> impl Future<Output = Result<(), Refusal>> + Send;
+    /// Metadata of the job of that name, as it is now.
+    fn job(&self, job: &JobRef) -> impl Future<Output = Result<ObjectMeta, Refusal>> + Send;
     /// Metadata of an object that stands in our way. With a version, as it was then or later, which costs the API server less than
     /// the newest there is.
     fn metadata(
@@ -389,6 +391,12 @@ impl Port for KubePort {
         let body = json(&crate::events::to_kubernetes(event, &self.instance))?;
         let request = Request::new(Event::url_path(&(), Some(&event.job.namespace))).create(&post(), body);
         self.send_write("event", request).await.map(drop)
+    }
+
+    async fn job(&self, job: &JobRef) -> Result<ObjectMeta, Refusal> {
+        let request = Request::new(TrainingJob::url_path(&(), Some(&job.namespace)))
+            .get_metadata(&job.name, &GetParams::default());
+        metadata_of(&self.send("get", request).await?)
     }
 
     async fn metadata(

@@ -124,8 +124,7 @@ impl Shared {
 
 fn leader(snapshot: &Snapshot) -> Option<&PodView> {
     let job = &*snapshot.job;
-    let is_over = job.status.as_ref().is_some_and(trainyard_api::TrainingJobStatus::is_terminal);
-    if is_over || !job.spec.reads_logs() || job.metadata.deletion_timestamp.is_some() {
+    if job.is_over() || !job.spec.reads_logs() {
         return None;
     }
     let name = World::of(job).leader();

@@ -265,13 +265,14 @@ impl SlimPod {
             // Its containers are forgotten, and what it did is not.
             let (reason, message) = own_doing?;
             let (reason, message) = (Some(reason.to_owned()), message.map(str::to_owned));
-            return Some(Exit { code: KILLED, reason, message, ..Exit::default() });
+            return Some(Exit { code: KILLED, reason, of_pod: true, message, ..Exit::default() });
         };
+        let of_pod = own_doing.is_some();
         let (reason, message) = match own_doing {
             Some((reason, message)) => (Some(reason.to_owned()), message.map(str::to_owned)),
             None => (ended.reason.clone(), ended.message.clone()),
         };
-        Some(Exit { code: ended.exit_code, init, reason, message, at: ended.finished_at })
+        Some(Exit { code: ended.exit_code, init, reason, of_pod, message, at: ended.finished_at })
     }
 
     /// Why the kubelet ended the pod, if that is the pod's own doing: a limit of its own that it went past. (Where its node is in need,

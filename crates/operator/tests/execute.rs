@@ -79,6 +79,9 @@ impl Port for Script {
     async fn record_event(&self, event: &NewEvent) -> Result<(), Refusal> {
         self.call(format!("event {}", event.reason)).map(drop)
     }
+    async fn job(&self, job: &JobRef) -> Result<ObjectMeta, Refusal> {
+        self.call(format!("get job {}", job.name)).map(|_| self.found.clone())
+    }
     async fn metadata(
         &self,
         _: &JobRef,

@@ -189,8 +189,10 @@ pub struct Exit {
     pub code: i32,
     /// The init container that it was, if it was not the training itself.
     pub init: Option<String>,
-    /// The kubelet's word for it: Error, OOMKilled; or for the end of the whole pod: Evicted, DeadlineExceeded, …
+    /// The kubelet's word for it: Error, OOMKilled; or for the end of the whole pod: Evicted, DeadlineExceeded.
     pub reason: Option<String>,
+    /// That word is for the whole pod, which went past a limit of its own: of its storage, or of its time.
+    pub of_pod: bool,
     pub message: Option<String>,
     pub at: Option<Timestamp>,
 }
@@ -317,6 +319,16 @@ impl PodView {
             words.any(|word| word.to_ascii_lowercase().contains("taint"))
         };
         self.deleting && !self.is_finished() && self.disruption.as_deref().is_some_and(by_taint)
+    }
+
+    /// It does not run, and what its status says is only that it takes a moment. A kubelet does not explain these two; the node of one
+    /// machine does, when it cannot go on.
+    pub fn waits_without_a_word(&self) -> bool {
+        let says_nothing = |waiting: &Waiting| {
+            waiting.message.as_ref().is_none_or(String::is_empty)
+                && matches!(waiting.reason.as_str(), "ContainerCreating" | "PodInitializing")
+        };
+        self.phase == PodPhase::Pending && self.waiting.as_deref().is_none_or(says_nothing)
     }
 
     /// Running, or done with success: what a started world consists of.

@@ -185,6 +185,30 @@ fn as_long_as_one_is_replaced_not_all_are_said_to_run() {
 }
 
 #[test]
+fn what_failed_alone_is_counted_although_the_spec_changes_in_the_same_moment() {
+    let mut bert = with_policy(job("bert").workers(3), RestartScope::Worker, Vec::new()).running();
+    bert.fail("workers-1", 1);
+    bert.edit(|spec| spec.image = Some("my/trainer:2".into()));
+    bert.settle();
+    assert_eq!(bert.restarts(), (1, 0, 0, 1), "one failure, one update");
+    assert_eq!((bert.causes(), bert.count("WorkerFailed")), (vec![Cause::Update], 1));
+    // A worker that is to come is none that was lost: who complains of a peer is counted.
+    let mut bert = with_policy(job("bert").workers(2), RestartScope::Worker, Vec::new()).running();
+    bert.fail("workers-1", 1);
+    bert.says("workers-1", "RuntimeError: Connection closed by peer");
+    bert.edit(|spec| spec.num_workers = Some(3));
+    bert.settle();
+    assert_eq!(bert.restarts(), (1, 0, 1, 0), "one failure, one rescale");
+    // What has no restart left does not get one by a change.
+    let job = job("bert").workers(2).backoff_limit(0);
+    let mut bert = with_policy(job, RestartScope::Worker, Vec::new()).running();
+    bert.fail("workers-1", 1);
+    bert.edit(|spec| spec.image = Some("my/trainer:2".into()));
+    bert.settle();
+    assert_eq!((bert.state(), bert.condition("Failed").1), (State::Failed, "BackoffLimitExceeded"));
+}
+
+#[test]
 fn who_was_drained_often_does_not_wait_longer_when_it_fails() {
     let mut bert = with_policy(job("bert").workers(2), RestartScope::Worker, Vec::new()).running();
     let wait = |bert: &mut Cluster| {

@@ -226,6 +226,7 @@ fn limits_of_the_pod_itself_and_init_containers_are_named() {
     let evicted = Exit {
         code: 137,
         reason: Some("Evicted".into()),
+        of_pod: true,
         message: Some("Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ".into()),
         ..Exit::default()
     };

@@ -432,6 +432,16 @@ impl Port for SimPort {
         self.call(what, None, None, act).await
     }
 
+    async fn job(&self, job: &JobRef) -> Result<ObjectMeta, Refusal> {
+        let act = |server: &mut Server, _| {
+            let found = server.job(&job.name).map(|job| job.metadata.clone());
+            let answer = found.ok_or(Refusal::NotFound);
+            server.logs(|| Deed::ReadJob(job.clone(), Box::new(answer.clone())));
+            answer
+        };
+        self.call(|| format!("get job {}", job.name), None, None, act).await
+    }
+
     async fn metadata(
         &self,
         _: &JobRef,

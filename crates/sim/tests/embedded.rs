@@ -158,6 +158,7 @@ impl Twin {
                 event.job = self.job(&event.job);
                 (kind(answer), kind(&self.port.record_event(&event).await))
             }
+            Deed::ReadJob(job, answer) => (kind(answer), kind(&self.port.job(job).await)),
             Deed::Read(what, name, at, answer) => {
                 let here = self.port.metadata(&any, *what, name, None).await;
                 return self.read(*what, name, at.is_some(), answer, &here);
@@ -509,7 +510,7 @@ async fn do_again(what: &str, world: &World, answers: &mut BTreeMap<&str, usize>
             assert_eq!(model, embedded, "{what}, deed {number}: {deed:?}");
             *answers.entry(model).or_default() += 1;
         }
-        if matches!(deed, Deed::Read(..) | Deed::ReadPods(..)) {
+        if matches!(deed, Deed::ReadJob(..) | Deed::Read(..) | Deed::ReadPods(..)) {
             continue;
         }
         twin.meet(jobs).await;

@@ -94,7 +94,7 @@ fn a_terminal_that_goes_away_leaves_time_to_save() {
 #[test]
 fn a_problem_with_checkpoints_is_told_while_the_job_goes_on() {
     let bench = Bench::new();
-    let script = "echo runs\nhead -c 999 /dev/urandom > $CHECKPOINT_DIR/step-1.pt\nwhile test ! -e go; do sleep 0.05; done";
+    let script = "echo runs\nyes garbage | head -c 999 > $CHECKPOINT_DIR/step-1.pt\nwhile test ! -e go; do sleep 0.05; done";
     bench.write("job.yaml", &(job("bert", 1, script) + "  checkpoint: {storage: {size: 1Mi}}\n"));
     let run = bench.start(&["run", "job.yaml"]);
     run.until_it_says("bert: checkpoints: ");

@@ -95,6 +95,9 @@ impl<'a> Case<'_, 'a> {
         }
         if self.snapshot.job.spec.restart_scope() == RestartScope::Worker && self.is_created() {
             // Whoever fails is replaced alone (see `single`), once all have been there: before that, others may wait for it.
+            if self.has_uncounted() {
+                return Verdict::GoesOn;
+            }
             return self.halted().map_or_else(|| self.changed(), Verdict::Ends);
         }
         // A worker whose peer is taken away fails, too, and often is seen first: what took the peer is the cause.
@@ -112,6 +115,24 @@ impl<'a> Case<'_, 'a> {
             Root::Unclear(until) => Verdict::Wait(until),
             Root::Pod(pod) => Verdict::Ends(self.failure(pod)),
         }
+    }
+
+    /// Whether somebody has failed whose failure is not written down yet. That comes first: when the attempt ends, its pods go.
+    fn has_uncounted(&self) -> bool {
+        self.world.members().any(|member| {
+            let pod = self.pod(&member).filter(|pod| has_failed(pod) && !self.is_ignored(pod));
+            pod.is_some() && !self.is_recorded(&member, pod)
+        })
+    }
+
+    /// Whether this loss has been written down. A pod that is gone was written down if its worker has not run since.
+    pub(super) fn is_recorded(&self, member: &Member<'_, '_>, pod: Option<&PodView>) -> bool {
+        let name = member.pod_name(self.world.job);
+        let worker = self.workers.iter().find(|worker| worker.pod_name == name);
+        worker.is_some_and(|worker| match pod {
+            Some(pod) => worker.failed_uid.as_ref() == Some(&pod.uid),
+            None => worker.failed_uid.is_some(),
+        })
     }
 
     fn pod(&self, member: &Member<'_, '_>) -> Option<&'a PodView> {
@@ -430,7 +451,7 @@ impl<'a> Case<'_, 'a> {
     }
 
     /// An empty gang of a started attempt has lost everybody; otherwise the pods say what world they are of.
-    fn made_for_this_shape(&self) -> bool {
+    pub(super) fn made_for_this_shape(&self) -> bool {
         let shape = self.world.shape();
         self.gang.values().all(|pod| pod.shape.as_deref() == Some(shape.as_str()))
     }
@@ -480,10 +501,7 @@ pub(super) fn has_failed(pod: &PodView) -> bool {
 
 /// The exit code, and what the runtime or the program itself left as its last words.
 fn how_it_ended(exit: &Exit, words: &Words, has_peers: bool) -> String {
-    if let Some(reason) =
-        exit.reason.as_deref().filter(|reason| ["Evicted", "DeadlineExceeded"].contains(reason))
-    {
-        // The pod went past a limit of its own: of its storage, or of its time.
+    if let Some(reason) = exit.reason.as_deref().filter(|_| exit.of_pod) {
         let message = exit.message.as_deref().unwrap_or_default().trim().trim_end_matches('.');
         return format!("{reason}: {}", text::shortened(message, 200));
     }

@@ -324,12 +324,8 @@ pub(super) fn holdup(world: &World<'_>, gang: &Gang<'_>) -> Option<(String, Stri
         let name = member.pod_name(world.job);
         let pod = gang.get(name.as_str())?;
         let waiting = pod.waiting.as_ref().filter(|_| pod.phase == PodPhase::Pending)?;
-        // A kubelet explains neither; the node of one machine does, when it cannot go on.
-        let explained = waiting.message.as_ref().is_some_and(|message| !message.is_empty());
-        let ordinary =
-            !explained && matches!(waiting.reason.as_str(), "ContainerCreating" | "PodInitializing");
-        (!ordinary)
-            .then(|| (waiting.reason.clone(), format!("{name}: {}", pod_message(pod).unwrap_or_default())))
+        let detail = || format!("{name}: {}", pod_message(pod).unwrap_or_default());
+        (!pod.waits_without_a_word()).then(|| (waiting.reason.clone(), detail()))
     })
 }
 

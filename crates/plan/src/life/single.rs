@@ -26,7 +26,7 @@ pub(super) fn mend(draft: &mut Draft<'_>, case: &Case<'_, '_>) -> bool {
     // One decision at a time: each is written down before anything follows from it.
     for member in &members {
         match needed(member) {
-            Some(mut loss) if !is_recorded(draft, case, member, loss.pod) => {
+            Some(mut loss) if !case.is_recorded(member, loss.pod) => {
                 if loss.ending.rootless && members.iter().any(|other| is_root(needed(other).as_ref())) {
                     // Who was lost is among them, and this one only complains of it.
                     loss.ending.action.get_or_insert(FailureAction::RestartWithoutCounting);
@@ -72,7 +72,8 @@ impl<'a> Loss<'a> {
                 Some(Self { pod: Some(pod), ending: case.taken(member, Some(pod)) })
             }
             Some(pod) => case.leaves(member, pod).map(|ending| Self { pod: Some(pod), ending }),
-            None => Some(Self { pod: None, ending: case.taken(member, None) }),
+            // Of a world of another shape this member was never a part.
+            None => case.made_for_this_shape().then(|| Self { pod: None, ending: case.taken(member, None) }),
         }
     }
 }
@@ -80,21 +81,6 @@ impl<'a> Loss<'a> {
 /// Whether this is a loss that others may complain about.
 fn is_root(loss: Option<&Loss<'_>>) -> bool {
     loss.is_some_and(|loss| !loss.ending.rootless)
-}
-
-/// Whether this loss has been written down. A pod that is gone was written down if its worker has not run since.
-fn is_recorded(
-    draft: &Draft<'_>,
-    case: &Case<'_, '_>,
-    member: &Member<'_, '_>,
-    pod: Option<&PodView>,
-) -> bool {
-    let name = member.pod_name(case.world.job);
-    let worker = draft.status.worker_statuses.iter().find(|worker| worker.pod_name == name);
-    worker.is_some_and(|worker| match pod {
-        Some(pod) => worker.failed_uid.as_ref() == Some(&pod.uid),
-        None => worker.failed_uid.is_some(),
-    })
 }
 
 /// Whether all have run together for long since somebody was replaced, or a checkpoint was saved since: then the next failure is the

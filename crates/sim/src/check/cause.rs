@@ -94,22 +94,26 @@ impl Checker {
     /// A failure that was seen is not told as something else, which would not be counted.
     fn hides_nothing(&self, by: Actor, job: &TrainingJob, attempt: &Attempt, cause: Cause) -> Verdict {
         let comes_after = matches!(cause, Cause::Stalled | Cause::Resume | Cause::Rescale | Cause::Update);
-        // Who is replaced alone is counted alone, once all have been there.
-        let alone = job.spec.restart_scope() == RestartScope::Worker && attempt.created_time.is_some();
         let name = job.metadata.name.as_deref().unwrap_or_default();
-        let Some(sight) = self.sight(by, name).filter(|_| comes_after && !alone) else { return Ok(()) };
+        let Some(sight) = self.sight(by, name).filter(|_| comes_after) else { return Ok(()) };
+        // Who is replaced alone is counted alone, once all have been there, and before anything else ends the attempt.
+        let alone = job.spec.restart_scope() == RestartScope::Worker && attempt.created_time.is_some();
+        let world = Roles::of(job);
+        let is_member = |pod: &Fact| world.members().any(|member| member.pod_name(world.job) == pod.name);
+        let is_told = |id: &String, pod: &Fact| alone && (self.accounted.contains(id) || !is_member(pod));
         let uid = job.metadata.uid.as_deref().unwrap_or_default();
         let rules = job.spec.failure_rules();
-        let mut failed = self.of(uid, Some(attempt.number)).filter(|pod| {
+        let mut failed = self.pods.iter().filter(|(id, pod)| {
+            let is_of = pod.job == uid && pod.attempt == Some(attempt.number);
             let is_seen = pod.seen_as.is_some_and(|event| sight.has(Watched::Pods, event));
-            pod.failed() && !pod.going && !pod.is_ignored(rules) && is_seen
+            is_of && pod.failed() && !pod.going && !pod.is_ignored(rules) && is_seen && !is_told(id, pod)
         });
         let hidden = failed.next();
         demand!(
             hidden.is_none(),
             "attempt {} is said to have ended with {cause:?}, and {:?} had failed before",
             attempt.number,
-            hidden.map(|pod| &pod.name)
+            hidden.map(|(_, pod)| &pod.name)
         );
         Ok(())
     }

@@ -85,7 +85,9 @@ pub enum Deed {
     Budget(JobRef, Box<PodDisruptionBudget>, Result<(), Refusal>),
     RemoveBudget(JobRef, String, Result<(), Refusal>),
     Record(NewEvent, Result<(), Refusal>),
-    /// Somebody reads the metadata of an object, as it is or, if old reads are wanted, as it was at that version.
+    /// Somebody reads the metadata of a job, as it is.
+    ReadJob(JobRef, Box<Result<ObjectMeta, Refusal>>),
+    /// The same of another object, as it is or, if old reads are wanted, as it was at that version.
     Read(TargetKind, String, Option<u64>, Box<Result<ObjectMeta, Refusal>>),
     /// The metadata of all pods, of no more than so many, likewise.
     ReadPods(Option<u64>, usize, Result<Option<Vec<ObjectMeta>>, Refusal>),
