@@ -52,6 +52,9 @@ pub struct AgentReport {
     /// A checkpoint is being written right now, or copied to where it is kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub writing: bool,
+    /// The program has ended, and this checkpoint of it has not arrived in the bucket: it is lost with the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsent: Option<String>,
     /// What looked like a checkpoint and was not complete, with the reasons. It was moved out of the program's way before that
     /// started.
     #[serde(default, skip_serializing_if = "Option::is_none")]

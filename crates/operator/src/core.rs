@@ -94,7 +94,7 @@ impl Core {
             config_maps: cache.config_maps.of(key).cloned().collect(),
             claims: cache.claims.of(key).cloned().collect(),
             vanished: memory.vanished.clone(),
-            obstacles: memory.obstacles.clone(),
+            obstacles: memory.obstacles_at(now),
             progress: memory.progress_at(now),
             listening: memory.listening_at(now),
             agent: memory.report.as_deref().cloned(),
@@ -102,7 +102,7 @@ impl Core {
             stacks: memory.stacks.as_deref().cloned(),
             nodes: memory.nodes.iter().map(|node| node.view.clone()).collect(),
             notices: self.notices.all(),
-            last_status_write: memory.last_status_write,
+            last_status_write: memory.last_status_write.and_then(|at| now.wall_at(at)),
         }))
     }
 }

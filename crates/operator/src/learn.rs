@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use trainyard_api::{State, TrainingJobStatus};
 use trainyard_plan::{Obstacle, ObstacleKind, Plan, Snapshot, Stacks};
 
@@ -40,7 +40,7 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
         let mut core = self.core();
         let memory = core.remember(key);
         if outcome.status_written {
-            memory.last_status_write = Some(planned.wall);
+            memory.last_status_write = Some(planned.instant);
             memory.acquainted = Some(Acquaintance::with(Some(&plan.status)));
             let nothing = TrainingJobStatus::default();
             let before = snapshot.job.status.as_ref().unwrap_or(&nothing);
@@ -54,9 +54,9 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             look.again = true;
         }
         let generation = snapshot.generation();
-        let is_current =
-            |obstacle: &Obstacle| obstacle.generation == generation && planned.wall < obstacle.retry_at;
-        memory.obstacles.retain(is_current);
+        memory
+            .obstacles
+            .retain(|(obstacle, again)| obstacle.generation == generation && planned.instant < *again);
         let mut fault = outcome.fault;
         let mut obstacles = outcome.obstacles;
         if let Some((object, message)) = outcome.unguarded
@@ -76,12 +76,12 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
                 fault = Some(format!("{object}: {message}"));
                 continue;
             }
-            let delay = SignedDuration::try_from(retry_delay(kind, memory.refusals)).unwrap_or_default();
-            let retry_at = planned.wall + delay;
+            let again = planned.instant + retry_delay(kind, memory.refusals);
+            let retry_at = planned.wall_at(again).unwrap_or(planned.wall);
             tracing::warn!(namespace = %key.namespace, trainingjob = %key.name, %object, "refused: {message}");
             self.metrics.error(key, kind_name(kind));
             cramped |= kind == ObstacleKind::Quota;
-            memory.obstacles.push(Obstacle { kind, object, message, generation, retry_at });
+            memory.obstacles.push((Obstacle { kind, object, message, generation, retry_at }, again));
             look.again = true;
         }
         if let Some(fault) = fault {

@@ -75,8 +75,9 @@ pub(crate) struct Memory {
     /// The version of the job that this process wrote last.
     wrote: Option<u64>,
     waiting_since: Option<Instant>,
-    pub(crate) obstacles: Vec<Obstacle>,
-    pub(crate) last_status_write: Option<Timestamp>,
+    /// What was refused, and when to try again: by the clock that nobody sets.
+    pub(crate) obstacles: Vec<(Obstacle, Instant)>,
+    pub(crate) last_status_write: Option<Instant>,
     /// The log that is followed for progress, and what it said.
     pub(crate) following: Option<Box<Following>>,
     pub(crate) progress: Option<Box<Progress>>,
@@ -137,6 +138,15 @@ impl Memory {
             progress.updated = Some(heard);
         }
         Some(progress)
+    }
+
+    /// What was refused, in the time of the wall clock as it is now.
+    pub(crate) fn obstacles_at(&self, now: Moment) -> Vec<Obstacle> {
+        let at = |(obstacle, again): &(Obstacle, Instant)| {
+            let retry_at = now.wall_at(*again).unwrap_or(obstacle.retry_at);
+            Obstacle { retry_at, ..obstacle.clone() }
+        };
+        self.obstacles.iter().map(at).collect()
     }
 
     /// Whose log is listened to, in the time of the wall clock as it is now.

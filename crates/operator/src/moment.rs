@@ -17,10 +17,11 @@ impl Moment {
         Self { wall: Timestamp::now(), instant: Instant::now() }
     }
 
-    /// What the wall clock would have shown at a moment of the past, had it always been set as it is now.
-    pub(crate) fn wall_at(self, past: Instant) -> Option<Timestamp> {
-        let ago = SignedDuration::try_from(self.instant.duration_since(past)).ok()?;
-        self.wall.checked_sub(ago).ok()
+    /// What the wall clock shows at another moment, if it is always set as it is now.
+    pub(crate) fn wall_at(self, at: Instant) -> Option<Timestamp> {
+        let ahead = SignedDuration::try_from(at.saturating_duration_since(self.instant)).ok()?;
+        let ago = SignedDuration::try_from(self.instant.saturating_duration_since(at)).ok()?;
+        self.wall.checked_add(ahead).ok()?.checked_sub(ago).ok()
     }
 
     /// When the wall clock will show `at`, if nobody sets it meanwhile.

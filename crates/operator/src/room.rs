@@ -35,7 +35,7 @@ impl Core {
         let freed: Vec<JobKey> = cramped.extract_if(.., |other| other.namespace == key.namespace).collect();
         for key in &freed {
             if let Some(memory) = self.memory(key) {
-                memory.obstacles.retain(|obstacle| obstacle.kind != ObstacleKind::Quota);
+                memory.obstacles.retain(|(obstacle, _)| obstacle.kind != ObstacleKind::Quota);
             }
         }
         freed

@@ -170,6 +170,44 @@ fn a_job_is_done_when_its_last_checkpoint_has_arrived() {
 }
 
 #[test]
+fn a_job_whose_last_checkpoint_was_lost_says_so_at_the_end() {
+    let mut bert = running();
+    bert.succeed_all();
+    bert.change_pod("workers-0", |pod| pod.lingers = true);
+    bert.agent = Some(AgentReport { unsent: Some("epoch-10.pt".into()), ..saved("epoch-9.pt", 9) });
+    bert.settle();
+    bert.change_pod("workers-0", |pod| pod.lingers = false);
+    bert.settle();
+    assert_eq!(bert.state(), State::Completed);
+    let lost = "checkpoint epoch-10.pt did not arrive in s3://";
+    let message = bert.message();
+    assert!(
+        message.starts_with("Training job completed successfully, but ") && message.contains(lost),
+        "{message}"
+    );
+    assert!(bert.event("CheckpointProblem").starts_with(lost), "{}", bert.event("CheckpointProblem"));
+    let (status, reason, message) = bert.condition("CheckpointProblem");
+    assert!((status, reason) == ("True", "Lost") && message.starts_with(lost), "{message}");
+}
+
+#[test]
+fn what_is_saved_in_the_time_that_is_left_is_where_the_attempt_got_to() {
+    let mut bert = running();
+    bert.agent = Some(saved("epoch-6.pt", 6));
+    bert.settle();
+    bert.pods_linger();
+    bert.edit(|spec| spec.suspend = Some(true));
+    bert.settle();
+    bert.agent = Some(saved("epoch-7.pt", 7));
+    bert.settle();
+    bert.release();
+    bert.edit(|spec| spec.suspend = Some(false));
+    bert.settle();
+    let reached = bert.attempts()[0].reached.as_ref().and_then(|reached| reached.epoch);
+    assert_eq!((bert.causes()[0], reached), (Cause::Suspend, Some(7)));
+}
+
+#[test]
 fn a_leader_that_is_lost_before_its_last_checkpoint_has_arrived_is_not_done() {
     let mut bert = running();
     bert.agent = Some(saved("epoch-8.pt", 8));

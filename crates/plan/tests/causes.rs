@@ -199,6 +199,15 @@ fn what_failed_alone_is_counted_although_the_spec_changes_in_the_same_moment() {
     bert.edit(|spec| spec.num_workers = Some(3));
     bert.settle();
     assert_eq!(bert.restarts(), (1, 0, 1, 0), "one failure, one rescale");
+    // Whose failure was ignored has none to be counted, whatever the rules say by now.
+    let mut bert = lenient(RestartScope::Worker).running();
+    bert.fail("workers-1", 3);
+    bert.settle();
+    bert.edit(|spec| spec.failure_policy.as_mut().unwrap().rules = None);
+    bert.settle();
+    bert.edit(|spec| spec.image = Some("my/trainer:2".into()));
+    bert.settle();
+    assert_eq!(bert.restarts(), (0, 0, 0, 1), "one update");
     // What has no restart left does not get one by a change.
     let job = job("bert").workers(2).backoff_limit(0);
     let mut bert = with_policy(job, RestartScope::Worker, Vec::new()).running();

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde_json::json;
 use trainyard_api::{
     Cause, CleanPodPolicy, RestartPolicy, Role, RoleOrder, State, TrainingJobSpec, TrainingJobStatus, names,
@@ -116,6 +117,36 @@ fn a_job_that_has_ended_is_not_begun_again_because_the_watch_is_slow() {
     world.pass(Duration::from_mins(2));
     assert_eq!(world.state(NAME), Some(State::Failed));
     assert!(world.pod_names().is_empty(), "{:?}", world.pod_names());
+}
+
+/// The job was gone before it had a finalizer, and the watch had not told: its pods were made again as fast as they were collected.
+/// (Seed 1197001.)
+#[test]
+fn the_pods_of_a_job_that_is_gone_are_not_made_again_and_again() {
+    let mut world = World::new(Make::default(), true);
+    world.submit(NAME, spec());
+    world.settle_with(&mut |_| Some(Fate::TooMany));
+    let (from, time) = (world.delivered() + 1, Duration::from_mins(5));
+    world.set_delivery(Delivery::Slow { from, time, kind: Some(Watched::Jobs) });
+    world.delete_job(NAME);
+    world.pass(Duration::from_mins(2));
+    let made =
+        |pod: &str| world.trace().iter().filter(|line| line.ends_with(&format!("{pod} created"))).count();
+    assert_eq!((made("pod bert-workers-0"), made("pod bert-workers-1")), (1, 1));
+}
+
+/// What was refused was asked for again when the wall clock had come to that moment, hours later.
+#[test]
+fn what_was_refused_is_asked_for_again_although_the_clock_is_set_back() {
+    let mut world = World::new(Make::default(), true);
+    world.set_quota(Some(1));
+    world.submit(NAME, spec());
+    world.settle();
+    assert_eq!((world.state(NAME), world.pod_names().len()), (Some(State::Pending), 0));
+    world.jump(SignedDuration::from_hours(-2));
+    world.set_quota(None);
+    world.pass(Duration::from_mins(1));
+    assert_eq!(world.pod_names().len(), 2, "{:?}", world.state(NAME));
 }
 
 /// A busy server's 409 was taken for "there is another pod of that name", and so the pod for gone.

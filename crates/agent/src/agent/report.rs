@@ -103,6 +103,7 @@ impl Agent {
             unread: survey.is_incomplete || self.copy.as_ref().is_some_and(|copy| !copy.is_known),
             writing: survey.is_writing
                 || self.copy.as_ref().is_some_and(|copy| copy.mirror.under_way().is_some()),
+            unsent: self.unsent.clone().filter(|_| self.is_owing()),
             moved_aside: self.quarantine.words(),
             problem: None,
         };

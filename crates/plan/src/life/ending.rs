@@ -1,9 +1,10 @@
 //! How attempts and jobs end: each of these is a decision, written down before anything follows from it.
 
-use trainyard_api::{Cause, CleanPodPolicy, Restarts, State, condition};
+use trainyard_api::{Cause, CleanPodPolicy, FailureAction, Restarts, State, condition};
 
 use super::judge::Ending;
 use super::{backoff, force, policy, report};
+use crate::build;
 use crate::draft::{Draft, delete_pod, target, whole_seconds};
 use crate::snapshot::{PodPhase, PodView, Snapshot};
 use crate::text;
@@ -14,11 +15,18 @@ const ASKED: usize = 16;
 
 /// The training succeeded, as far as the job's rules do not ignore that so many of its pods failed.
 pub(super) fn complete(draft: &mut Draft<'_>, ignored: usize) {
-    let message = match ignored {
+    let done = match ignored {
         0 => "Training job completed successfully",
         1 => "Training job completed; 1 worker failed and was ignored",
         many => &format!("Training job completed; {many} workers failed and were ignored"),
     };
+    let lost = lost_copy(draft.snapshot);
+    let message = lost.as_ref().map_or_else(|| done.to_owned(), |lost| format!("{done}, but {lost}"));
+    let message = message.as_str();
+    if let Some(lost) = &lost {
+        draft.condition(condition::CHECKPOINT_PROBLEM, true, "Lost", lost);
+        draft.warning(condition::CHECKPOINT_PROBLEM, lost, "lost");
+    }
     draft.end_attempt(Cause::Succeeded, None, message);
     end(draft, State::Completed, message, ignored == 0);
     draft.condition(condition::COMPLETED, true, "TrainingCompleted", message);
@@ -26,6 +34,19 @@ pub(super) fn complete(draft: &mut Draft<'_>, ignored: usize) {
     draft.condition_over(condition::RESTARTING, "TrainingCompleted", message);
     draft.condition_over(condition::STALLED, "TrainingCompleted", message);
     draft.normal("TrainingCompleted", message, "");
+}
+
+/// What the leading program saved last and its agent could not bring to the bucket in time. Its pod is no place to keep it.
+fn lost_copy(snapshot: &Snapshot) -> Option<String> {
+    let place = build::place_in_bucket(&snapshot.job)?;
+    let leader = World::of(&snapshot.job).leader();
+    let agent = snapshot.agent.as_ref()?;
+    snapshot.own_pods().find(|pod| pod.name == leader && pod.uid == agent.pod)?;
+    let unsent = agent.report.unsent.as_ref()?;
+    Some(format!(
+        "checkpoint {unsent} did not arrive in {place} and was lost with the pod: give pods more time for it \
+         (terminationGracePeriodSeconds in the template)"
+    ))
 }
 
 /// The job ends without success.
@@ -85,6 +106,9 @@ pub(super) fn end_attempt(draft: &mut Draft<'_>, ending: &Ending<'_>) {
     if cause.counts() {
         announce_failure(draft, number, *pod, 0, message);
     }
+    if *cause == Cause::Stalled {
+        draft.condition(condition::STALLED, true, cause.as_str(), message.as_str());
+    }
     let mut restarts = draft.status.restarts.unwrap_or_default();
     let spec = &draft.snapshot.job.spec;
     if let Some(end) = policy::is_final(spec, draft.settings, &restarts, &draft.status.attempts, ending) {
@@ -95,9 +119,6 @@ pub(super) fn end_attempt(draft: &mut Draft<'_>, ending: &Ending<'_>) {
     let delay = delay(draft, *cause);
     draft.status.restarts = Some(restarts);
     draft.status.avoided_nodes = policy::avoided(draft.settings, &draft.status);
-    if *cause == Cause::Stalled {
-        draft.condition(condition::STALLED, true, cause.as_str(), message.as_str());
-    }
     let message = restart_message(draft, ending, counts, &restarts, delay);
     hold_off(draft, delay);
     match cause {
@@ -216,7 +237,11 @@ fn restart_message(
         }
         _ => {
             let wait = if delay.is_zero() { String::new() } else { format!(" in {}", text::duration(delay)) };
-            format!("{message}; all workers are restarted{wait}{from}, which does not count as a failure")
+            let by_rule = ending.action == Some(FailureAction::RestartWithoutCounting);
+            let rule = if by_rule { " (a rule of failurePolicy)" } else { "" };
+            format!(
+                "{message}; all workers are restarted{wait}{from}, which does not count as a failure{rule}"
+            )
         }
     }
 }

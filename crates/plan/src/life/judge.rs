@@ -120,7 +120,7 @@ impl<'a> Case<'_, 'a> {
     /// Whether somebody has failed whose failure is not written down yet. That comes first: when the attempt ends, its pods go.
     fn has_uncounted(&self) -> bool {
         self.world.members().any(|member| {
-            let pod = self.pod(&member).filter(|pod| has_failed(pod) && !self.is_ignored(pod));
+            let pod = self.pod(&member).filter(|pod| has_failed(pod) && !self.member_succeeded(&member));
             pod.is_some() && !self.is_recorded(&member, pod)
         })
     }

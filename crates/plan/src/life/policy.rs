@@ -96,6 +96,7 @@ pub(super) fn is_final(
         }
         _ if restarts.application >= spec.backoff_limit() => match spec.backoff_limit() {
             0 => told("BackoffLimitExceeded", "backoffLimit is 0: it is not restarted"),
+            1 => told("BackoffLimitExceeded", "the one restart of backoffLimit is used up"),
             limit => {
                 told("BackoffLimitExceeded", &format!("all {limit} restarts of backoffLimit are used up"))
             }

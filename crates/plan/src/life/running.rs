@@ -188,11 +188,12 @@ fn note_reached(draft: &mut Draft<'_>) {
     let newest = draft.status.checkpoint.clone().map(Box::new);
     let Some(last) = draft.status.attempts.last_mut().filter(|last| !last.is_open()) else { return };
     let own = last.cause.is_some_and(|cause| cause != Cause::Resume);
-    if !own || last.reached.is_some() || newest.is_none() || newest == last.resumed_from {
+    if !own || newest.is_none() || newest == last.resumed_from || newest == last.reached {
         return;
     }
+    let is_first = last.reached.is_none();
     last.reached = newest;
-    if draft.status.backoff_until.take().is_some() {
+    if is_first && draft.status.backoff_until.take().is_some() {
         draft.decide();
     }
 }
