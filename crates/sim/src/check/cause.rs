@@ -9,7 +9,7 @@ use trainyard_plan::World as Roles;
 use super::fact::Fact;
 use super::status::is_invalid;
 use super::{Checker, Verdict, demand};
-use crate::server::{Actor, Child, Server};
+use crate::server::{Actor, Child};
 
 /// So many failures on one node make a job avoid it.
 const NODE_FAILURES: usize = 2;
@@ -18,7 +18,6 @@ impl Checker {
     /// What is said about attempts that have ended by now is so.
     pub(super) fn caused(
         &mut self,
-        server: &Server,
         by: Actor,
         job: &TrainingJob,
         old: &TrainingJobStatus,
@@ -28,7 +27,7 @@ impl Checker {
         for attempt in &new.attempts {
             let known = old.attempts.iter().find(|known| known.number == attempt.number);
             let Some(cause) = attempt.cause.filter(|_| known.is_none_or(Attempt::is_open)) else { continue };
-            let is_so = self.has_fact(server, job, new, attempt, cause);
+            let is_so = self.has_fact(job, new, attempt, cause);
             demand!(
                 is_so,
                 "attempt {} is said to have ended with {cause:?}, which is not so",
@@ -53,7 +52,6 @@ impl Checker {
 
     fn has_fact(
         &self,
-        server: &Server,
         job: &TrainingJob,
         status: &TrainingJobStatus,
         attempt: &Attempt,
@@ -84,9 +82,7 @@ impl Checker {
             Cause::InvalidSpec => is_invalid(job) && status.state == Some(State::Failed),
             // There were pods of a later one: somebody took the record away, or two wrote it.
             Cause::Unknown => {
-                let is_later =
-                    |pod: &Child| pod.controller() == Some(uid) && pod.attempt() > Some(attempt.number);
-                self.robbed.contains(uid) || server.pods().any(is_later)
+                self.pods.values().any(|pod| pod.job == uid && pod.attempt > Some(attempt.number))
             }
         }
     }

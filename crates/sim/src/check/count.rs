@@ -192,6 +192,9 @@ impl Checker {
             }
             let fact = self.pods.get(pod).filter(|fact| fact.job == uid);
             demand!(fact.is_some() || pod == "gone", "the failure of {pod} is counted, which never was");
+            let is_lost =
+                |fact: &Fact| fact.failed() || fact.going || fact.disruption.is_some() || fact.noticed;
+            demand!(fact.is_none_or(is_lost), "{pod} is replaced, and nothing had happened to it");
             // Who had to leave its node was replaced for that, if nobody had told yet that it failed.
             let name = job.metadata.name.as_deref().unwrap_or_default();
             let is_seen = |event| self.sight(by, name).is_some_and(|sight| sight.has(Watched::Pods, event));

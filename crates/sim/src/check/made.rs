@@ -87,10 +87,11 @@ impl Checker {
         demand!(!is_over || (unaware && !goes_on), "{} was made for a job that has ended", child.name());
         let until = status.and_then(|status| status.backoff_until.as_ref());
         let is_time = |(until, (began, now)): (&Time, (Timestamp, Timestamp))| {
-            until.0 <= now || until.0 > began + LONGEST_WAIT
+            until.0 <= now || (self.clock_set > 0 && until.0 > began + LONGEST_WAIT)
         };
-        // Its first pod came when it was time, by a clock that was set back since.
+        // Its first pod came when it was time, by a clock that was set back since; with the attempt itself, the time is forgotten.
         let has_begun = self.clock_set > 0
+            && attempts.iter().all(|known| Some(known.number) != attempt)
             && server.pods().any(|pod| {
                 pod.uid != child.uid && pod.controller() == child.controller() && pod.attempt() == attempt
             });

@@ -44,8 +44,6 @@ pub type Tally = BTreeMap<(&'static str, String), Count>;
 #[derive(Default)]
 pub(crate) struct Checker {
     pods: BTreeMap<String, Fact>,
-    /// More than one operator is at work at the same time, since this version: neither sees at once what the other one does.
-    pub(crate) rivals: Option<u64>,
     /// A watch has lost an event. Who has not made a pod itself, and is never told of it, takes it for gone.
     pub(crate) misled: bool,
     /// Who wrote the status of each job last, by the job's uid.
@@ -303,7 +301,7 @@ impl Checker {
         Ok(())
     }
 
-    fn of<'a>(&'a self, job: &'a str, attempt: Option<i32>) -> impl Iterator<Item = &'a Fact> {
+    fn of<'a>(&'a self, job: &'a str, attempt: Option<i32>) -> impl Iterator<Item = &'a Fact> + Clone {
         self.pods.values().filter(move |pod| pod.job == job && pod.attempt == attempt)
     }
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::{
-    Attempt, Cause, CheckpointStatus, FailureAction, RestartPolicy, RoleSuccess, Severity, State,
-    SuccessPolicy, TrainingJob, TrainingJobStatus, condition, validate,
+    Attempt, Cause, CheckpointStatus, FailureAction, Phase, RestartPolicy, RestartScope, RoleSuccess,
+    Severity, State, SuccessPolicy, TrainingJob, TrainingJobStatus, condition, validate,
 };
+use trainyard_operator::Watched;
 use trainyard_plan::{Settings, UNREADABLE, World as Roles};
 
 use super::fact::Fact;
@@ -52,7 +53,7 @@ impl Checker {
             self.ended.insert(uid.clone(), (state, new.completion_time.clone()));
         }
         self.counted(by, &uid, after, old, new, reason)?;
-        self.caused(server, by, after, old, new)?;
+        self.caused(by, after, old, new)?;
         if new.state == Some(State::Failed) && old.state != Some(State::Failed) {
             self.gave_up(server, by, after, new, reason)?;
             match reason {
@@ -65,9 +66,14 @@ impl Checker {
                 _ => {}
             }
         }
-        if new.state == Some(State::Running) && old.state != Some(State::Running) {
+        let runs = |status: &TrainingJobStatus| {
+            let since = open_attempt(status).filter(|attempt| attempt.running_time.is_some());
+            (status.state == Some(State::Running), since.map(|attempt| attempt.number))
+        };
+        if runs(new) != runs(old) && runs(new) != (false, None) {
             self.runs(&uid, after, new)?;
         }
+        self.workers(&uid, new)?;
         if new.state == Some(State::Completed) && old.state != Some(State::Completed) {
             self.succeeded(&uid, after, new)?;
         }
@@ -99,21 +105,35 @@ impl Checker {
         let last = status.attempts.last();
         let own =
             |attempt: &&Attempt| attempt.cause.is_some_and(|cause| cause.counts() || cause == Cause::Stalled);
+        // The pod that is named as the root; without one, any. Who is replaced alone has had several.
+        let root = last.and_then(|last| last.pod_name.as_ref());
+        let mut roots = self
+            .of(uid, last.map(|last| last.number))
+            .filter(|pod| root.is_none_or(|root| *root == pod.name));
+        // Whatever does not count ends no job, however few restarts are left.
+        let rules = spec.failure_rules();
+        let counts = match last.and_then(|last| last.cause) {
+            Some(cause) if cause.counts() => {
+                let is_spared = |pod: &Fact| {
+                    let action = pod.action(rules);
+                    matches!(action, Some(FailureAction::RestartWithoutCounting | FailureAction::Ignore))
+                };
+                roots.clone().any(|pod| pod.failed() && !is_spared(pod))
+            }
+            Some(Cause::Disruption) => !rules.is_empty(),
+            _ => false,
+        };
         let holds = match reason {
             "InvalidSpec" => is_invalid(job),
             UNREADABLE => server.unreadable.contains(uid),
             // How often it may be restarted is checked where that is counted.
-            "BackoffLimitExceeded" => true,
-            "RestartPolicyNever" => spec.restart_policy() == RestartPolicy::Never,
+            "BackoffLimitExceeded" => counts,
+            "RestartPolicyNever" => counts && spec.restart_policy() == RestartPolicy::Never,
             "PermanentExitCode" => {
                 let is_permanent = |pod: &Fact| pod.exit_code.is_some_and(|code| (1..128).contains(&code));
-                spec.restart_policy() == RestartPolicy::ExitCode
-                    && self.of(uid, last.map(|last| last.number)).any(is_permanent)
+                counts && spec.restart_policy() == RestartPolicy::ExitCode && roots.any(is_permanent)
             }
-            "FailurePolicy" => {
-                let mut pods = self.of(uid, last.map(|last| last.number));
-                pods.any(|pod| pod.action(spec.failure_rules()) == Some(FailureAction::Fail))
-            }
+            "FailurePolicy" => roots.any(|pod| pod.action(spec.failure_rules()) == Some(FailureAction::Fail)),
             "SameFailure" => {
                 let row = status.attempts.iter().rev().take_while(|attempt| attempt.reached.is_none());
                 let row = row.filter(own).take(SAME_FAILURES).map(|attempt| {
@@ -123,15 +143,29 @@ impl Checker {
                     )
                 });
                 let row: Vec<_> = row.collect();
-                row.len() == SAME_FAILURES && row.windows(2).all(|pair| pair[0] == pair[1])
+                // An exit code alone does not tell whether it is the same.
+                let is_told =
+                    row.iter().all(|(cause, error)| *cause != Some(Cause::Application) || error.is_some());
+                is_told && row.len() == SAME_FAILURES && row.windows(2).all(|pair| pair[0] == pair[1])
             }
             "DeadlineExceeded" => since(status.active_since.as_ref(), spec.active_deadline_seconds),
-            "StartupTimeout" => {
-                // By a clock that was set back, its pods were there before it began.
-                let times =
-                    last.into_iter().flat_map(|last| [&last.start_time, &last.created_time]).flatten();
-                times.into_iter().any(|time| since(Some(time), spec.startup_timeout_seconds))
-            }
+            "StartupTimeout" => last.is_some_and(|last| {
+                let limit = spec.startup_timeout_seconds;
+                let began = last.created_time.as_ref().or(last.start_time.as_ref());
+                if last.running_time.is_none() {
+                    // By a clock that was set back, its pods were there before it began.
+                    since(began, limit) || (self.clock_set > 0 && since(last.start_time.as_ref(), limit))
+                } else {
+                    // Who takes the place of another has to start up, too.
+                    let sight = self.sight(by, name);
+                    let is_up = |pod: &Fact| {
+                        let is_seen = |event| sight.is_none_or(|sight| sight.has(Watched::Pods, event));
+                        pod.ran && pod.seen_as.is_none_or(is_seen)
+                    };
+                    let mut pods = self.of(uid, Some(last.number));
+                    spec.restart_scope() == RestartScope::Worker && pods.any(|pod| !is_up(pod))
+                }
+            }),
             _ => false,
         };
         demand!(holds, "given up because of {reason}, which is not so");
@@ -300,6 +334,23 @@ impl Checker {
             "attempt {} is said to have stalled at {now}, and told of progress at {spoke:?}",
             last.number
         );
+        Ok(())
+    }
+
+    /// What is said of a worker has happened to one of its pods in this attempt.
+    fn workers(&self, uid: &str, status: &TrainingJobStatus) -> Verdict {
+        let number = status.attempts.last().map(|attempt| attempt.number);
+        for worker in &status.worker_statuses {
+            let mut pods = self.of(uid, number).filter(|pod| pod.name == worker.pod_name);
+            let is_so = match worker.phase {
+                Phase::Succeeded => pods.any(Fact::succeeded),
+                // Who was told to go has not done all that it had to, even if it ends with 0.
+                Phase::Failed => pods.any(|pod| pod.failed() || pod.going || pod.disruption.is_some()),
+                Phase::Running => pods.any(|pod| pod.ran),
+                Phase::Pending => true,
+            };
+            demand!(is_so, "{} is said to be {:?} in attempt {number:?}", worker.pod_name, worker.phase);
+        }
         Ok(())
     }
 

@@ -242,8 +242,6 @@ impl World {
 
     /// Another operator beside those that are there.
     pub fn start_rival(&mut self) {
-        let since = self.server().version();
-        self.check.rivals.get_or_insert(since);
         self.meets(Mishap::Rival);
         self.start_operator();
     }

@@ -22,10 +22,6 @@ impl World {
     pub fn settle_with(&mut self, fates: Fates<'_>) {
         for _ in 0..ROUNDS {
             if !self.round(fates) && !self.let_go() {
-                // What two did side by side has been put in order.
-                if self.operators.len() == 1 {
-                    self.check.rivals = None;
-                }
                 return;
             }
         }
