@@ -101,11 +101,9 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
     /// Pods go with their job. Nobody makes them again for one that is gone, only because the watch is slow to tell: they would be
     /// collected at once, and made again, for as long as it takes. Says when to ask again, if the job is gone or there was no answer.
     async fn is_job_gone(&self, key: &JobKey, uid: &str) -> Option<Duration> {
-        match self.port.job(&key.reference(uid.to_owned())).await {
-            Ok(metadata) if metadata.uid.as_deref() == Some(uid) => None,
-            // Then nobody can know.
-            Err(Refusal::Forbidden(_)) => None,
-            Ok(_) | Err(Refusal::NotFound) => Some(JOB_AGAIN),
+        match self.port.has_job(&key.reference(uid.to_owned())).await {
+            Ok(true) => None,
+            Ok(false) => Some(JOB_AGAIN),
             Err(refusal) => {
                 tracing::warn!(job = %key, "has it gone with its pods? {refusal}; asking again");
                 Some(ASK_AGAIN)

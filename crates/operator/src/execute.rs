@@ -346,6 +346,12 @@ impl<P: Port> Run<'_, P> {
         if !is_labelled(&metadata, &self.reference.name) || metadata.deletion_timestamp.is_some() {
             return Done::Yes;
         }
+        // Asked after the claim was seen: if the job is still there, that claim is not the one of a successor.
+        match self.port.has_job(&self.reference).await {
+            Ok(true) => {}
+            Ok(false) => return Done::Yes,
+            Err(refusal) => return Done::Stopped(refusal, what),
+        }
         let uid = metadata.uid.unwrap_or_default();
         self.delete(&Target { kind: TargetKind::Claim, name: name.to_owned(), uid }, None).await
     }

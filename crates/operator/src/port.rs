@@ -130,6 +130,17 @@ pub trait Port: Send + Sync {
     fn record_event(&self, event: &NewEvent) -> impl Future<Output = Result<(), Refusal>> + Send;
     /// Metadata of the job of that name, as it is now.
     fn job(&self, job: &JobRef) -> impl Future<Output = Result<ObjectMeta, Refusal>> + Send;
+    /// Whether this very job is still there. Whoever may not ask takes it to be.
+    fn has_job(&self, job: &JobRef) -> impl Future<Output = Result<bool, Refusal>> + Send {
+        async {
+            match self.job(job).await {
+                Ok(metadata) => Ok(metadata.uid.as_ref() == Some(&job.uid)),
+                Err(Refusal::Forbidden(_)) => Ok(true),
+                Err(Refusal::NotFound) => Ok(false),
+                Err(refusal) => Err(refusal),
+            }
+        }
+    }
     /// Metadata of an object that stands in our way. With a version, as it was then or later, which costs the API server less than
     /// the newest there is.
     fn metadata(

@@ -52,7 +52,8 @@ pub enum Step {
     },
     /// Puts back what somebody changed by hand.
     Restore(Restore),
-    /// Deletes the claim of that name, if this job made one: nobody has seen it, which does not mean that it is not there.
+    /// Deletes the claim of that name, if it is this job's: one that nobody has seen may be there, and one that was seen may be that of
+    /// the next job of this name.
     RemoveClaim(String),
     /// Makes the job's budget for evictions, or changes it if it is there.
     Budget(Box<PodDisruptionBudget>),

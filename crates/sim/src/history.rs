@@ -261,12 +261,14 @@ impl History {
             28..40 => self.settle(),
             40..47 => self.rest(),
             47..50 => self.fail_again(),
-            50..56 => {
+            50..51 => self.hang(),
+            51..52 => self.come_back(),
+            52..58 => {
                 let seconds = self.rng.u64(1..90);
                 self.world.tell(|| format!("{seconds} s pass"));
                 self.world.skip(Duration::from_secs(seconds));
             }
-            56..86 => self.cluster(),
+            58..86 => self.cluster(),
             86..95 => self.user(),
             _ => self.operators(),
         }
@@ -331,6 +333,48 @@ impl History {
         }
     }
 
+    /// A program tells of progress and then says nothing for longer than its job allows, once or again and again.
+    fn hang(&mut self) {
+        let name = self.some_name();
+        if !self.world.exists(name) {
+            return;
+        }
+        let limit = self.rng.u64(10..60);
+        self.world.edit(name, |spec| spec.stall_timeout_seconds = i64::try_from(limit).ok());
+        for _ in 0..self.rng.usize(1..4) {
+            self.world.run_all();
+            self.settle();
+            self.world.progress(name);
+            self.settle();
+            self.world.skip(Duration::from_secs(limit + 1));
+            self.settle();
+            self.world.release();
+            self.settle();
+            self.world.skip(Duration::from_mins(1));
+            self.settle();
+        }
+    }
+
+    /// A job is deleted and made again under its name, and finds what the one before has saved.
+    fn come_back(&mut self) {
+        let name = self.some_name();
+        self.world.run_all();
+        self.settle();
+        self.world.save(name);
+        self.world.delete_job(name);
+        self.settle();
+        self.world.release();
+        self.settle();
+        if self.world.exists(name) {
+            return;
+        }
+        let spec = TrainingJobSpec { checkpoint_dir: Some("/checkpoints".into()), ..self.spec() };
+        self.world.submit(name, spec);
+        self.settle();
+        self.world.run_all();
+        self.settle();
+    }
+
     /// Two operators: one works as if it were alone, and then the other one, which has seen only a part of what happened meanwhile.
     fn duel(&mut self) {
         let first = self.rng.usize(0..2);
@@ -364,7 +408,8 @@ impl History {
             0..20 => self.world.run(&pod),
             20..45 => self.world.run_all(),
             45..60 => self.world.succeed(&pod),
-            60..75 => {
+            60..62 => self.world.out_of_memory(&pod),
+            62..75 => {
                 let code = self.rng.choice([1, 2, 127, 137, 143]).unwrap_or(1);
                 let words = WORDS[self.rng.usize(0..WORDS.len())];
                 self.world.fail_saying(&pod, code, words);

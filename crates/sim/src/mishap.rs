@@ -25,6 +25,8 @@ pub enum Mishap {
     SameFailure,
     /// A worker that was replaced alone failed again.
     FailedAgain,
+    /// An attempt ended for this cause.
+    Ended(&'static str),
     /// What is not ours stood under a name of ours, or beside it.
     Stranger,
     /// Nothing was written at rest: in the middle of a history, while the job ran, was suspended, waited, or for a quota.

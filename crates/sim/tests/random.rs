@@ -6,7 +6,7 @@ use std::panic::catch_unwind;
 use trainyard_sim::{Fate, Make, Mishap, history};
 
 /// Of a thousand histories, at least so many meet this. Well below what was measured: a change that makes something rare shows here.
-const SHARES: [(Mishap, u64); 19] = [
+const SHARES: [(Mishap, u64); 27] = [
     (Mishap::Call(Fate::Conflict), 100),
     (Mishap::Call(Fate::TooMany), 100),
     (Mishap::Call(Fate::Broken), 100),
@@ -26,6 +26,14 @@ const SHARES: [(Mishap, u64); 19] = [
     (Mishap::QuietSuspended, 20),
     (Mishap::QuietBackoff, 8),
     (Mishap::QuietQuota, 5),
+    (Mishap::Ended("Application"), 150),
+    (Mishap::Ended("OutOfMemory"), 10),
+    (Mishap::Ended("Disruption"), 50),
+    (Mishap::Ended("Stalled"), 20),
+    (Mishap::Ended("Resume"), 5),
+    (Mishap::Ended("Rescale"), 20),
+    (Mishap::Ended("Update"), 20),
+    (Mishap::Ended("Suspend"), 15),
 ];
 
 /// The first of them are what goes wrong between operators and the API server.

@@ -101,3 +101,25 @@ fn silence_before_an_attempt_is_not_its_own() {
     world.work_alone(1, &[Watched::Jobs, Watched::Pods]);
     assert_eq!((world.state(NAME), status(&world).attempts.len()), (Some(State::Running), 2));
 }
+
+/// An operator that had not been told that a job is gone removed the claim of the next one of its name, as the first had wished.
+/// (Seed 81044.)
+#[test]
+fn the_claim_of_the_next_job_of_a_name_stays() {
+    let checkpoints = TrainingJobSpec { checkpoint_dir: Some("/checkpoints".into()), ..spec() };
+    let passing = json!({"deleteOnCompletion": true});
+    let checkpoint = serde_json::from_value(passing).ok();
+    let mut world = two_operators(TrainingJobSpec { checkpoint, ..checkpoints.clone() });
+    world.delete_job(NAME);
+    second(&mut world);
+    world.release();
+    first(&mut world);
+    assert!(!world.exists(NAME) && world.server().all(TargetKind::Claim).is_empty());
+    world.submit(NAME, checkpoints);
+    first(&mut world);
+    let claims = |world: &World| world.server().all(TargetKind::Claim).len();
+    assert_eq!(claims(&world), 1);
+    world.work_alone(1, &[Watched::Pods, Watched::Claims]);
+    assert_eq!(claims(&world), 1);
+    assert!(world.trace().iter().any(|line| line.contains("get job bert")), "{:#?}", world.trace());
+}

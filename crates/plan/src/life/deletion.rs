@@ -7,7 +7,7 @@ use trainyard_api::names;
 use super::{force, has_finalizer, idle};
 use crate::build;
 use crate::draft::{delete_pod, later};
-use crate::plan::{Importance, Notice, Plan, Step, Target, TargetKind};
+use crate::plan::{Importance, Notice, Plan, Step};
 use crate::settings::Settings;
 use crate::snapshot::Snapshot;
 
@@ -44,16 +44,9 @@ pub(super) fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> 
     // A claim that this job does not use may hold the checkpoints of an earlier job of its name.
     if snapshot.job.spec.delete_checkpoints_with_job() && build::makes_claim(&snapshot.job) {
         let wanted = names::claim(snapshot.name());
-        let step = match snapshot.claims.iter().find(|claim| claim.name == wanted) {
-            Some(claim) if claim.deleting => None,
-            Some(claim) => {
-                let target =
-                    Target { kind: TargetKind::Claim, name: claim.name.clone(), uid: claim.uid.clone() };
-                Some(Step::Delete { target, grace: None })
-            }
-            None => Some(Step::RemoveClaim(wanted)),
-        };
-        plan.stages.extend(step.map(|step| vec![step]));
+        if !snapshot.claims.iter().any(|claim| claim.name == wanted && claim.deleting) {
+            plan.stages.push(vec![Step::RemoveClaim(wanted)]);
+        }
     }
     plan.stages.push(vec![Step::RemoveFinalizer]);
     plan

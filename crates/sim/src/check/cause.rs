@@ -9,6 +9,7 @@ use trainyard_plan::World as Roles;
 use super::fact::Fact;
 use super::status::is_invalid;
 use super::{Checker, Verdict, demand};
+use crate::mishap::Mishap;
 use crate::server::{Actor, Child};
 
 /// So many failures on one node make a job avoid it.
@@ -33,6 +34,7 @@ impl Checker {
                 "attempt {} is said to have ended with {cause:?}, which is not so",
                 attempt.number
             );
+            self.mishaps.insert(Mishap::Ended(cause.as_str()));
             self.hides_nothing(by, job, attempt, cause)?;
             self.named(job, attempt)?;
             restarts |= new.state == Some(State::Restarting) && cause != Cause::Unknown;

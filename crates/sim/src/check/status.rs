@@ -329,8 +329,10 @@ impl Checker {
             "attempt {} is said to have stalled at {now}, never spoke, and ran since {began:?}",
             last.number
         );
+        // What lands late was decided earlier.
+        let is_late = matches!(by, Actor::Late(_));
         demand!(
-            spoke.is_none_or(|spoke| now.duration_since(*spoke) >= limit),
+            is_late || spoke.is_none_or(|spoke| now.duration_since(*spoke) >= limit),
             "attempt {} is said to have stalled at {now}, and told of progress at {spoke:?}",
             last.number
         );
