@@ -116,7 +116,7 @@ where
                         let number =
                             |key: &str| size[key].as_u64().and_then(|number| u16::try_from(number).ok());
                         if let (Some(width), Some(height)) = (number("Width"), number("Height")) {
-                            let _ = resize.send((width, height)).await;
+                            resize(width, height);
                         }
                     }
                 }

@@ -12,7 +12,6 @@ use futures::stream::BoxStream;
 use jiff::Timestamp;
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc;
 
 /// Which pod is meant. The uid tells it from an earlier one of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -52,14 +51,17 @@ pub struct ExecOptions {
     pub tty: bool,
 }
 
+/// Takes columns and rows of the caller's terminal. Done when it returns: what is typed afterwards meets the new size.
+pub type Resize = Box<dyn Fn(u16, u16) + Send + Sync>;
+
 /// A command that runs in a container. Dropping the session ends the command.
 pub struct ExecSession {
     /// Closed (shut down) when the caller has no more input.
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     pub stdout: Option<Box<dyn AsyncRead + Send + Unpin>>,
     pub stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    /// Takes (columns, rows) of the caller's terminal; only with a terminal.
-    pub resize: Option<mpsc::Sender<(u16, u16)>>,
+    /// Only with a terminal.
+    pub resize: Option<Resize>,
     /// How it ended; done when the command has.
     pub exit: BoxFuture<'static, ExecExit>,
 }

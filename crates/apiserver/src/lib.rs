@@ -38,7 +38,9 @@ use thiserror::Error;
 pub use body::Body;
 pub use clock::{Clock, SystemClock};
 pub use http::Service;
-pub use kubelet::{ExecExit, ExecOptions, ExecSession, Kubelet, KubeletError, LogOptions, LogStream, PodId};
+pub use kubelet::{
+    ExecExit, ExecOptions, ExecSession, Kubelet, KubeletError, LogOptions, LogStream, PodId, Resize,
+};
 pub use serve::{Tls, TlsError, kubeconfig};
 pub use store::Trouble;
 

@@ -13,7 +13,6 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
-use tokio::sync::mpsc;
 use trainyard_apiserver::{ExecExit, ExecOptions, ExecSession, KubeletError};
 
 use crate::isolate::spawner;
@@ -88,12 +87,9 @@ async fn in_terminal(shim: &[String], door: &Door, options: &ExecOptions) -> io:
     // A terminal is read and written like a pipe.
     let screen = Screen(pipe::Receiver::from_owned_fd_unchecked(ours.try_clone()?)?);
     let keyboard = Keyboard(pipe::Sender::from_owned_fd_unchecked(ours.try_clone()?)?);
-    let (resize, mut sizes) = mpsc::channel::<(u16, u16)>(4);
-    tokio::spawn(async move {
-        while let Some((columns, rows)) = sizes.recv().await {
-            let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-            let _ = tcsetwinsize(ours.as_fd(), size);
-        }
+    let resize = Box::new(move |columns, rows| {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let _ = tcsetwinsize(ours.as_fd(), size);
     });
     Ok(ExecSession {
         stdin: if options.stdin { Some(Box::new(keyboard)) } else { None },

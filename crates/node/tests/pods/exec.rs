@@ -53,7 +53,7 @@ async fn in_a_terminal() {
         ..command(&["sh", "-c", "tty >/dev/null && echo terminal; read x; stty size; echo got $x"])
     };
     let mut session = world.node.exec(&id(&pod), "main", options).await.unwrap();
-    session.resize.as_ref().unwrap().send((100, 40)).await.unwrap();
+    session.resize.as_ref().unwrap()(100, 40);
     let mut out = session.stdout.take().unwrap();
     let mut text = String::new();
     let mut buffer = [0; 256];
