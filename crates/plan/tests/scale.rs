@@ -48,6 +48,21 @@ fn from_two_to_four_to_one() {
 }
 
 #[test]
+fn who_was_done_before_it_was_made_larger_is_done() {
+    let mut bert = running(2);
+    bert.succeed_all();
+    bert.scale(4);
+    bert.settle();
+    assert_eq!((bert.state(), bert.causes()), (State::Completed, vec![Cause::Succeeded]));
+
+    let mut bert = running(2);
+    bert.succeed("workers-0");
+    bert.scale(4);
+    bert.settle();
+    assert_eq!((bert.pods().len(), bert.causes()), (4, vec![Cause::Rescale]), "half of it is not all");
+}
+
+#[test]
 fn before_an_attempt_begins_all_pods_of_the_one_before_must_be_gone() {
     let mut bert = running(4);
     assert_eq!(bert.attempts()[0].world.as_deref(), Some("workers=4"));

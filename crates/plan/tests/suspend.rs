@@ -3,7 +3,7 @@
 mod support;
 
 use support::{Happening, job};
-use trainyard_api::{Cause, Phase, State};
+use trainyard_api::{Cause, FailurePolicy, Phase, RestartScope, State};
 
 #[test]
 fn suspending_removes_the_pods_and_keeps_the_rest() {
@@ -241,4 +241,60 @@ fn resumed_while_the_operator_was_dead_in_the_middle_of_the_suspension() {
         "it was suspended, not disrupted"
     );
     assert_eq!((bert.state(), bert.pods().len()), (State::Initializing, 3));
+}
+
+#[test]
+fn a_training_that_was_done_when_it_was_suspended_is_completed() {
+    let mut bert = job("bert").workers(2).submitted();
+    bert.settle();
+    bert.run_all();
+    bert.settle();
+    bert.succeed_all();
+    bert.suspend();
+    bert.settle();
+    assert_eq!((bert.state(), bert.causes()), (State::Completed, vec![Cause::Succeeded]));
+    bert.resume();
+    bert.settle();
+    assert_eq!((bert.state(), bert.attempts().len()), (State::Completed, 1), "it is not done again");
+}
+
+#[test]
+fn a_failure_that_is_seen_together_with_the_suspension_counts() {
+    for scope in [RestartScope::Gang, RestartScope::Worker] {
+        let policy = FailurePolicy { restart_scope: Some(scope), rules: None };
+        let bert = job("bert").workers(2).backoff_limit(1);
+        let mut bert = bert.with(|spec| spec.failure_policy = Some(Box::new(policy))).submitted();
+        for round in 1..=2 {
+            bert.settle();
+            bert.run_all();
+            bert.settle();
+            bert.fail("workers-1", 1);
+            bert.suspend();
+            bert.settle();
+            if round == 1 {
+                assert_eq!((bert.state(), bert.restarts().0), (State::Suspended, 1), "{scope:?}");
+                assert_eq!(bert.condition("Restarting").0, "False", "{scope:?}");
+                bert.resume();
+            }
+        }
+        assert_eq!(
+            bert.state(),
+            State::Failed,
+            "{scope:?}: nobody is kept alive beyond the limit by suspending"
+        );
+        assert_eq!(bert.condition("Failed").1, "BackoffLimitExceeded", "{scope:?}");
+    }
+}
+
+#[test]
+fn a_disruption_is_no_reason_to_start_anything_before_it_is_suspended() {
+    let mut bert = job("bert").workers(2).submitted();
+    bert.settle();
+    bert.run_all();
+    bert.settle();
+    bert.delete_pod("workers-0");
+    bert.suspend();
+    bert.settle();
+    assert_eq!((bert.state(), bert.causes()), (State::Suspended, vec![Cause::Suspend]));
+    assert_eq!(bert.restarts(), (0, 0, 0, 0));
 }

@@ -11,7 +11,7 @@ use crate::settings::Settings;
 use crate::snapshot::{Exit, NodeNotice, PodPhase, PodView, Snapshot};
 use crate::text;
 use crate::words::{self, Words};
-use crate::world::{Member, Rank, World};
+use crate::world::{self, Member, Rank, World};
 
 /// The pods of the current attempt, by name.
 pub(super) type Gang<'a> = BTreeMap<&'a str, &'a PodView>;
@@ -118,7 +118,7 @@ impl<'a> Case<'_, 'a> {
     }
 
     /// Whether somebody has failed whose failure is not written down yet. That comes first: when the attempt ends, its pods go.
-    fn has_uncounted(&self) -> bool {
+    pub(super) fn has_uncounted(&self) -> bool {
         self.world.members().any(|member| {
             let pod = self.pod(&member).filter(|pod| has_failed(pod) && !self.member_succeeded(&member));
             pod.is_some() && !self.is_recorded(&member, pod)
@@ -160,7 +160,20 @@ impl<'a> Case<'_, 'a> {
         let members = self.world.members();
         let wanted = if self.world.has_decider() { RoleSuccess::Decides } else { RoleSuccess::Required };
         let mut deciding = members.filter(|member| member.role.success == wanted).peekable();
-        deciding.peek().is_some() && deciding.all(|member| self.member_succeeded(&member))
+        let all = deciding.peek().is_some() && deciding.all(|member| self.member_succeeded(&member));
+        all || self.was_done_before_it_grew()
+    }
+
+    /// All pods of a world of another size have succeeded: who is asked for only now was never a part of it.
+    fn was_done_before_it_grew(&self) -> bool {
+        let Some(attempt) = self.attempt.filter(|_| self.is_created() && !self.made_for_this_shape()) else {
+            return false;
+        };
+        let shape = attempt.world.as_deref().unwrap_or_default();
+        let mut pods = world::pods_of_shape(self.world.job, shape).peekable();
+        let has_succeeded =
+            |name: String| self.gang.get(name.as_str()).is_some_and(|pod| pod.phase == PodPhase::Succeeded);
+        pods.peek().is_some() && pods.all(has_succeeded)
     }
 
     /// A pod that succeeded, or whose failure is ignored, may be gone (somebody cleaned up): the status remembers.

@@ -18,8 +18,9 @@ mod suspension;
 pub use force::due as force_due;
 pub use invalid::UNREADABLE;
 use jiff::Timestamp;
-use trainyard_api::{Problem, Severity, names, validate};
+use trainyard_api::{Problem, Severity, State, names, validate};
 
+use self::running::Before;
 use crate::draft::Draft;
 use crate::plan::{Plan, StatusWrite, Step};
 use crate::settings::Settings;
@@ -63,11 +64,17 @@ pub fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
         if was_invalid {
             invalid::forgive(&mut draft);
         }
-        if job.spec.suspended() {
-            suspension::hold(&mut draft);
-        } else {
-            suspension::release(&mut draft);
-            running::advance(&mut draft);
+        let before = match job.spec.suspended() {
+            true if draft.status.state != Some(State::Suspended) => running::before_it_stops(&draft),
+            _ => Before::Nothing,
+        };
+        match before {
+            Before::Unclear(until) => draft.wake(until),
+            Before::Nothing if job.spec.suspended() => suspension::hold(&mut draft),
+            Before::Nothing | Before::Undecided => {
+                suspension::release(&mut draft);
+                running::advance(&mut draft);
+            }
         }
     }
     draft.finish()

@@ -63,6 +63,11 @@ pub(super) fn counts(ending: &Ending<'_>) -> bool {
     }
 }
 
+/// Whether it is written down before anything else that ends the attempt: it is counted, or the job's rules say that it is final.
+pub(super) fn matters(ending: &Ending<'_>) -> bool {
+    counts(ending) || ending.action == Some(FailureAction::Fail)
+}
+
 /// Why this failure is the last one, if it is. `attempts` ends with the one that has just failed.
 pub(super) fn is_final(
     spec: &TrainingJobSpec,

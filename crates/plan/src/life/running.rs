@@ -10,7 +10,7 @@ use trainyard_api::{
 
 use super::describe::describe;
 use super::judge::{Case, Gang, Verdict};
-use super::{backoff, budget, ending, has_finalizer, invalid, report, single};
+use super::{backoff, budget, ending, has_finalizer, invalid, policy, report, single};
 use crate::build;
 use crate::draft::{Draft, later};
 use crate::inputs;
@@ -98,6 +98,37 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
     }
     describe(draft, &world, &gang, older.len());
     budget::keep(draft, &gang);
+}
+
+/// What has happened before a job is stopped counts.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// Nothing that would be lost with the pods.
+    Nothing,
+    /// It has succeeded, or somebody has failed, and that is not written down yet: `advance` does so.
+    Undecided,
+    /// Somebody has failed; what it was will be known by then.
+    Unclear(Timestamp),
+}
+
+/// What the pods tell that is to be written down before they are removed on purpose: else a training that is done would be done
+/// again, and a job could be kept alive beyond its limit by whoever stops it in time.
+pub(super) fn before_it_stops(draft: &Draft<'_>) -> Before {
+    let Some(attempt) = draft.status.attempts.last().filter(|attempt| attempt.is_open()) else {
+        return Before::Nothing;
+    };
+    let job = &*draft.snapshot.job;
+    let (world, inputs) = (World::of(job), inputs::hash_of(&job.spec));
+    let gang = draft.snapshot.own_pods().filter(|pod| pod.attempt == Some(attempt.number));
+    let gang: Gang<'_> = gang.map(|pod| (pod.name.as_str(), pod)).collect();
+    let case = Case::of(draft, &world, &gang, Some(attempt), &draft.status.worker_statuses, &inputs);
+    match case.judge() {
+        Verdict::Succeeded => Before::Undecided,
+        Verdict::Ends(ending) if policy::matters(&ending) => Before::Undecided,
+        Verdict::GoesOn if case.has_uncounted() => Before::Undecided,
+        Verdict::Wait(until) => Before::Unclear(until),
+        Verdict::Ends(_) | Verdict::GoesOn => Before::Nothing,
+    }
 }
 
 /// A failure that does not matter is told, too, once: the status then says that it failed.

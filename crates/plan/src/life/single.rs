@@ -107,7 +107,7 @@ fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, l
         ending::announce_failure(draft, number, loss.pod, again, &ending.message);
     }
     let end = policy::is_final(&case.snapshot.job.spec, draft.settings, &restarts, &[], ending);
-    if let Some(end) = end.filter(|_| counts || ending.action == Some(FailureAction::Fail)) {
+    if let Some(end) = end.filter(|_| policy::matters(ending)) {
         ending::close(draft, ending);
         ending::fail(draft, end.reason, &format!("{}; {}", ending.message, end.why));
         return;
