@@ -170,17 +170,8 @@ impl<'a> Draft<'a> {
 
     /// Deletes those of the pods that are not on their way out already, with the grace that they ask for.
     pub(crate) fn delete_pods<'p>(&mut self, pods: impl IntoIterator<Item = &'p PodView>) {
-        self.delete_pods_within(pods, None);
-    }
-
-    /// The same, with so many seconds to end.
-    pub(crate) fn delete_pods_within<'p>(
-        &mut self,
-        pods: impl IntoIterator<Item = &'p PodView>,
-        grace: Option<u32>,
-    ) {
         let pods = pods.into_iter().filter(|pod| !pod.deleting);
-        self.stage(pods.map(|pod| delete_pod(pod, grace)).collect());
+        self.stage(pods.map(|pod| delete_pod(pod, None)).collect());
     }
 
     pub(crate) fn finish(mut self) -> Plan {
