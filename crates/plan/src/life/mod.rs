@@ -64,10 +64,8 @@ pub fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
         if was_invalid {
             invalid::forgive(&mut draft);
         }
-        let before = match job.spec.suspended() {
-            true if draft.status.state != Some(State::Suspended) => running::before_it_stops(&draft),
-            _ => Before::Nothing,
-        };
+        let stops = job.spec.suspended() && draft.status.state != Some(State::Suspended);
+        let before = if stops { running::before_it_stops(&draft) } else { Before::Nothing };
         match before {
             Before::Unclear(until) => draft.wake(until),
             Before::Nothing if job.spec.suspended() => suspension::hold(&mut draft),

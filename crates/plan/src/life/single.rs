@@ -10,6 +10,7 @@ use super::judge::{Case, Ending, has_failed};
 use super::{backoff, ending, policy, running};
 use crate::draft::Draft;
 use crate::snapshot::{PodPhase, PodView};
+use crate::text;
 use crate::world::Member;
 
 /// Counts, removes and replaces single pods. Says whether that was all there is to do now.
@@ -27,9 +28,14 @@ pub(super) fn mend(draft: &mut Draft<'_>, case: &Case<'_, '_>) -> bool {
     for member in &members {
         match needed(member) {
             Some(mut loss) if !case.is_recorded(member, loss.pod) => {
-                if loss.ending.rootless && members.iter().any(|other| is_root(needed(other).as_ref())) {
-                    // Who was lost is among them, and this one only complains of it.
-                    loss.ending.action.get_or_insert(FailureAction::RestartWithoutCounting);
+                if loss.ending.rootless {
+                    if members.iter().any(|other| is_root(needed(other).as_ref())) {
+                        // Who was lost is among them, and this one only complains of it.
+                        loss.ending.action.get_or_insert(FailureAction::RestartWithoutCounting);
+                    } else if let Some(until) = case.root_is_awaited(loss.pod) {
+                        draft.wake(until);
+                        return true;
+                    }
                 }
                 record(draft, case, member, &loss, attempt.number);
                 return true;
@@ -127,6 +133,9 @@ fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, l
     } else if counts {
         let row = if has_run_well(draft) { 1 } else { restarts.application };
         backoff::delay(draft.settings, draft.snapshot.uid(), row)
+    } else if count > 1 && !has_run_well(draft) {
+        // Not the first time in a row.
+        backoff::delay(draft.settings, draft.snapshot.uid(), count - 1)
     } else {
         SignedDuration::ZERO
     };
@@ -134,7 +143,8 @@ fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, l
         let limit = case.snapshot.job.spec.backoff_limit();
         format!("{}; {}", ending.message, policy::restart_words(&restarts, limit, delay))
     } else {
-        format!("{}; it is replaced, which does not count as a failure", ending.message)
+        let wait = if delay.is_zero() { String::new() } else { format!(" in {}", text::duration(delay)) };
+        format!("{}; it is replaced{wait}, which does not count as a failure", ending.message)
     };
     draft.warning(
         if ending.cause.counts() { "Restarting" } else { "WorkerDisrupted" },
