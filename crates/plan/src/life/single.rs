@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use trainyard_api::{FailureAction, Phase, State, condition};
 
 use super::judge::{Case, Ending, has_failed};
-use super::{backoff, ending, policy, running};
+use super::{backoff, ending, policy, report, running};
 use crate::draft::Draft;
 use crate::snapshot::{PodPhase, PodView};
 use crate::text;
@@ -128,6 +128,7 @@ fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, l
         worker.status = Phase::Pending;
         count = worker.restart_count;
     }
+    report::count(draft, case.world);
     let delay = if ending.awaits_storage {
         backoff::delay(draft.settings, draft.snapshot.uid(), count)
     } else if counts {
