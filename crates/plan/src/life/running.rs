@@ -125,7 +125,9 @@ pub(super) fn before_it_stops(draft: &Draft<'_>) -> Before {
     match case.judge() {
         Verdict::Succeeded => Before::Undecided,
         Verdict::Ends(ending) if policy::matters(&ending) => Before::Undecided,
-        Verdict::GoesOn if case.has_uncounted() => Before::Undecided,
+        Verdict::GoesOn if case.has_uncounted() => {
+            single::root_is_awaited(&case).map_or(Before::Undecided, Before::Unclear)
+        }
         Verdict::Wait(until) => Before::Unclear(until),
         Verdict::Ends(_) | Verdict::GoesOn => Before::Nothing,
     }

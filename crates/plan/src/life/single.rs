@@ -3,7 +3,7 @@
 //! The attempt stays open. A failure is counted once, because the status of the worker names the pod whose failure it counted;
 //! only then the pod is removed, and a new one takes its place.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{FailureAction, Phase, State, condition};
 
 use super::judge::{Case, Ending, has_failed};
@@ -24,18 +24,17 @@ pub(super) fn mend(draft: &mut Draft<'_>, case: &Case<'_, '_>) -> bool {
         let pod = case.gang.get(member.pod_name(case.world.job).as_str()).copied();
         Loss::of(case, member, pod)
     };
+    if let Some(until) = root_is_awaited(case) {
+        draft.wake(until);
+        return false;
+    }
     // One decision at a time: each is written down before anything follows from it.
     for member in &members {
         match needed(member) {
             Some(mut loss) if !case.is_recorded(member, loss.pod) => {
-                if loss.ending.rootless {
-                    if members.iter().any(|other| is_root(needed(other).as_ref())) {
-                        // Who was lost is among them, and this one only complains of it.
-                        loss.ending.action.get_or_insert(FailureAction::RestartWithoutCounting);
-                    } else if let Some(until) = case.root_is_awaited(loss.pod) {
-                        draft.wake(until);
-                        return true;
-                    }
+                if loss.ending.rootless && members.iter().any(|other| is_root(needed(other).as_ref())) {
+                    // Who was lost is among them, and this one only complains of it.
+                    loss.ending.action.get_or_insert(FailureAction::RestartWithoutCounting);
                 }
                 record(draft, case, member, &loss, attempt.number);
                 return true;
@@ -59,6 +58,21 @@ pub(super) fn mend(draft: &mut Draft<'_>, case: &Case<'_, '_>) -> bool {
         running::create(draft, case.world, &missing, attempt.number, case.inputs);
     }
     false
+}
+
+/// All that is new are complaints of a lost peer, which may be seen until then.
+pub(super) fn root_is_awaited(case: &Case<'_, '_>) -> Option<Timestamp> {
+    let members: Vec<Member<'_, '_>> = case.world.members().collect();
+    let lost = members.iter().filter_map(|member| {
+        let pod = case.gang.get(member.pod_name(case.world.job).as_str()).copied();
+        Some((member, Loss::of(case, member, pod)?))
+    });
+    let lost: Vec<_> = lost.collect();
+    if lost.iter().any(|(_, loss)| is_root(Some(loss))) {
+        return None;
+    }
+    let new = lost.iter().filter(|(member, loss)| !case.is_recorded(member, loss.pod));
+    case.root_is_awaited(new.filter_map(|(_, loss)| loss.pod))
 }
 
 /// A worker that has to be replaced.
