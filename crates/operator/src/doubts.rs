@@ -83,7 +83,10 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             match found {
                 Ok(None) => {
                     memory.lost.retain(|other| *other != pod);
-                    memory.vanished.push(Vanished { name: pod.name, attempt: pod.attempt });
+                    // One that this process never saw is missing by the word of a status, which somebody may remove.
+                    if pod.uid.is_some() {
+                        memory.vanished.push(Vanished { name: pod.name, attempt: pod.attempt });
+                    }
                 }
                 Ok(Some(echo)) => {
                     memory.lost.retain(|other| *other != pod);
