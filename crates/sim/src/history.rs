@@ -147,7 +147,8 @@ impl History {
             50..51 => self.hang(),
             51..52 => self.come_back(),
             52..58 => {
-                let seconds = self.rng.u64(1..90);
+                // So long a run makes up for earlier failures.
+                let seconds = if self.chance(5) { 660 } else { self.rng.u64(1..90) };
                 self.world.tell(|| format!("{seconds} s pass"));
                 self.world.skip(Duration::from_secs(seconds));
             }
@@ -297,8 +298,8 @@ impl History {
                 let words = WORDS[self.rng.usize(0..WORDS.len())];
                 self.world.fail_saying(&pod, code, words);
             }
-            75..79 => self.world.evict(&pod),
-            79..82 => self.world.lose_node(&pod),
+            75..79 => self.evict(&pod),
+            79..82 => self.lose_node(&pod),
             82..84 => self.world.lose_pod(&pod),
             84..86 => self.world.cannot_be_placed(&pod),
             86..94 => {
@@ -308,6 +309,39 @@ impl History {
             96..98 => self.announce(&pod),
             _ => self.world.collect(),
         }
+    }
+
+    /// A node does not answer any more; who may not look at nodes does not know whether it is dead.
+    fn lose_node(&mut self, pod: &str) {
+        if self.chance(40) {
+            let hides = self.chance(60);
+            self.world.hide_nodes(hides);
+        }
+        self.world.lose_node(pod);
+        if self.rng.bool() {
+            return;
+        }
+        // Long enough for it to be given up.
+        self.settle();
+        self.world.skip(Duration::from_secs(45));
+        self.settle();
+    }
+
+    /// The cluster wants the place of a pod. A program that is told to go ends as it likes.
+    fn evict(&mut self, pod: &str) {
+        let code = self.rng.choice([0, 1, 2, 137, 143]).unwrap_or(1);
+        match self.rng.u32(0..10) {
+            0..3 => return self.world.evict_by_kubelet(pod, code),
+            3 => return self.world.fill_its_disk(pod),
+            _ => self.world.evict(pod),
+        }
+        if self.rng.bool() {
+            return;
+        }
+        if self.rng.bool() {
+            self.settle();
+        }
+        if code == 0 { self.world.succeed(pod) } else { self.world.fail_pod(pod, code) }
     }
 
     /// The node of this pod will be taken away; there may be no other, and then the next pod comes to the same one.
@@ -435,6 +469,7 @@ impl History {
         self.world.server().reads_old = false;
         self.world.server().collects_at_once = true;
         self.world.heal_nodes();
+        self.world.hide_nodes(false);
         self.world.keep_nodes();
         let strangers: Vec<(TargetKind, String)> = {
             let server = self.world.server();
@@ -483,6 +518,7 @@ impl History {
             self.world.delete_job(name);
             self.world.run_out();
         }
+        self.world.expect_no_claims();
         let left: Vec<String> = {
             let server = self.world.server();
             let objects = server.children().filter(|(kind, _)| *kind != TargetKind::Claim);
