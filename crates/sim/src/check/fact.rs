@@ -5,6 +5,7 @@ use trainyard_api::{FailureAction, FailureRule};
 
 /// What really happened to a pod.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Fact {
     pub(super) job: String,
     pub(super) name: String,
