@@ -5,12 +5,13 @@ mod jobs;
 mod weather;
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use jiff::SignedDuration;
 use serde_json::json;
-use trainyard_api::{TrainingJobSpec, names};
+use trainyard_api::{TrainingJob, TrainingJobSpec, names};
 use trainyard_operator::Watched;
 use trainyard_plan::TargetKind;
 
@@ -220,7 +221,8 @@ impl History {
     /// A program tells of progress and then says nothing for longer than its job allows, once or again and again.
     fn hang(&mut self) {
         let name = self.some_name();
-        if !self.world.exists(name) {
+        let is_heard = |job: &Arc<TrainingJob>| job.spec.reads_logs();
+        if !self.world.server().job(name).is_some_and(is_heard) {
             return;
         }
         let limit = self.rng.u64(10..60);

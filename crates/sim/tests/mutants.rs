@@ -465,7 +465,7 @@ fn a_wait_that_is_too_short_is_noticed() {
 fn a_drain_that_is_told_as_a_failure_is_noticed() {
     let blaming = Make { planner: blaming, ..Make::default() };
     assert_noticed(told("evicted by its kubelet", blaming), "ended with Application, which is not so");
-    assert_noticed(told("drained, and the program fails", blaming), "which is not so");
+    assert_noticed(told("drained, and the program fails", blaming), "and it should be");
     assert_noticed(
         told("one by one, one is drained and fails", blaming),
         "1 were counted, and it should be 0 to 0",

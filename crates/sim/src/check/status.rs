@@ -333,8 +333,10 @@ impl Checker {
         let spoke = self.pods.iter().filter(of_leader).filter_map(|(pod, _)| self.said.get(pod)).max();
         let limit = SignedDuration::from_secs(job.spec.stall_timeout_seconds.unwrap_or(i64::MAX));
         // A leader that is done is silent: the others have as long from its end on. That end is told by another machine's clock.
-        let mut leaders = self.of(uid, Some(last.number)).filter(|pod| pod.name == leader);
-        let done = leaders.find_map(|pod| pod.done);
+        let sight = self.sight(by, name);
+        let is_seen = |event| sight.is_some_and(|sight| sight.has(Watched::Pods, event));
+        let leaders = self.of(uid, Some(last.number)).filter(|pod| pod.name == leader);
+        let done = leaders.filter(|pod| pod.seen_as.is_some_and(is_seen)).find_map(|pod| pod.done);
         let is_due = |(done, (began, now)): (Timestamp, (Timestamp, Timestamp))| {
             done > began || now.duration_since(done) >= limit - SECOND
         };

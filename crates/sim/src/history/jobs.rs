@@ -72,11 +72,11 @@ impl History {
         if self.chance(8) {
             spec.success_policy = self.rng.choice([SuccessPolicy::Leader, SuccessPolicy::AnyWorker]);
         }
-        if self.chance(5) {
-            spec.progress = serde_json::from_value(json!({"source": "None"})).ok();
-        }
         if self.chance(12) {
             spec.stall_timeout_seconds = Some(self.rng.i64(10..200));
+        } else if self.chance(5) {
+            // Nobody reads what it says.
+            spec.progress = serde_json::from_value(json!({"source": "None"})).ok();
         }
         spec
     }
