@@ -367,18 +367,18 @@ impl History {
         }
         match self.rng.u32(0..100) {
             0..18 => {
-                let suspend = self.rng.bool();
+                let suspend = self.chance(65);
                 self.world.edit(name, |spec| spec.suspend = Some(suspend));
             }
             18..36 => {
                 let workers = self.rng.i32(1..4);
                 self.world.edit(name, |spec| spec.num_workers = Some(workers));
             }
-            36..46 => {
+            36..49 => {
                 let image = format!("my/trainer:{}", self.rng.u32(0..3));
                 self.world.edit(name, |spec| spec.image = Some(image));
             }
-            46..52 => {
+            49..52 => {
                 let limit = self.rng.i32(0..4);
                 self.world.edit(name, |spec| spec.backoff_limit = Some(limit));
             }
