@@ -35,6 +35,20 @@ pub struct CheckpointStatus {
     pub size: Option<i64>,
 }
 
+impl CheckpointStatus {
+    /// Whether it is further than the other one. The same epoch or step that was saved again is not; of those that tell neither, every
+    /// other one is.
+    pub fn is_past(&self, other: &Self) -> bool {
+        let order =
+            |own: Option<i64>, theirs: Option<i64>| own.zip(theirs).map(|(own, theirs)| own.cmp(&theirs));
+        let (epoch, step) = (order(self.epoch, other.epoch), order(self.step, other.step));
+        match epoch.filter(|epoch| epoch.is_ne()).or(step).or(epoch) {
+            Some(order) => order.is_gt(),
+            None => self != other,
+        }
+    }
+}
+
 /// What the agent says, one line of JSON each time that something changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -427,7 +427,8 @@ pub struct Attempt {
     /// it began; with the reasons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved_aside: Option<String>,
-    /// The newest complete checkpoint when it ended, if it got past the one that it began with.
+    /// The newest complete checkpoint when it ended, if it got past the one that it began with; of an attempt that began afresh, past
+    /// those of earlier ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<Box<CheckpointStatus>>,
     /// How long its parts took, in seconds.

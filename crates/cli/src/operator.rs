@@ -343,3 +343,85 @@ fn amount(text: &str) -> Result<(String, String), String> {
         _ => Err(format!("\"{value}\" is not an amount: write it as 2, 500m, 16Gi")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn configured(flags: &[&str]) -> Config {
+        config(Command::parse_from(std::iter::once(&"operator").chain(flags)).options)
+    }
+
+    #[test]
+    fn every_flag_reaches_what_it_sets() {
+        let table: [(&str, fn(&Config) -> String, &str); 27] = [
+            ("--namespace=team", |it| format!("{:?}", it.namespace), "Some(\"team\")"),
+            ("--operator-namespace=ops", |it| format!("{:?}", it.own_namespace), "Some(\"ops\")"),
+            (
+                "--metrics-address=127.0.0.1:1,[::1]:2",
+                |it| format!("{:?}", it.http),
+                "[127.0.0.1:1, [::1]:2]",
+            ),
+            ("--no-metrics", |it| it.http.len().to_string(), "0"),
+            ("--workers=3", |it| it.workers.to_string(), "3"),
+            ("--max-in-flight=5", |it| it.max_in_flight.to_string(), "5"),
+            ("--log-patience-seconds=0.5", |it| format!("{:?}", it.log_patience), "500ms"),
+            ("--node-notices=a,b", |it| it.node_notices.join(" "), "a b"),
+            ("--node-notices=none", |it| it.node_notices.join(" "), ""),
+            ("--default-image=x:{model}", |it| it.settings.default_image.clone(), "x:{model}"),
+            (
+                "--default-requests=cpu=1",
+                |it| format!("{:?}", it.settings.default_requests),
+                "{\"cpu\": \"1\"}",
+            ),
+            ("--default-limits=cpu=2", |it| format!("{:?}", it.settings.default_limits), "{\"cpu\": \"2\"}"),
+            ("--gpu-resource=amd.com/gpu", |it| it.settings.gpu_resource.clone(), "amd.com/gpu"),
+            (
+                "--gpu-node-selector=a=b",
+                |it| format!("{:?}", it.settings.gpu_node_selector),
+                "{\"a\": \"b\"}",
+            ),
+            ("--backoff-seconds=1.5", |it| it.settings.backoff_base.as_secs_f64().to_string(), "1.5"),
+            ("--max-backoff-seconds=7", |it| it.settings.backoff_max.as_secs().to_string(), "7"),
+            ("--status-interval-seconds=8", |it| it.settings.status_interval.as_secs().to_string(), "8"),
+            ("--survivor-grace-seconds=9", |it| it.settings.survivor_grace.to_string(), "9"),
+            ("--hold-evictions-seconds=11", |it| it.settings.hold_evictions.as_secs().to_string(), "11"),
+            ("--force-delete-seconds=12", |it| it.settings.force_after.as_secs().to_string(), "12"),
+            ("--unreachable-seconds=13", |it| it.settings.unreachable_seconds.to_string(), "13"),
+            ("--stall-stacks=false", |it| it.settings.ask_for_stacks.to_string(), "false"),
+            ("--avoid-node-after=4", |it| it.settings.node_failures.to_string(), "4"),
+            ("--same-failure-limit=6", |it| it.settings.same_failures.to_string(), "6"),
+            ("--agent-image=agent:1", |it| format!("{:?}", it.settings.agent_image), "Some(\"agent:1\")"),
+            (
+                "--deletion-patience-seconds=14",
+                |it| it.settings.deletion_patience.as_secs().to_string(),
+                "14",
+            ),
+            ("--max-backoff-seconds=0.25", |it| it.settings.backoff_max.as_millis().to_string(), "250"),
+        ];
+        let untold = configured(&[]);
+        for (flag, of, expected) in table {
+            assert_eq!(of(&configured(&[flag])), expected, "{flag}");
+            assert_ne!(of(&untold), expected, "{flag}: that is what it is without the flag");
+        }
+    }
+
+    #[test]
+    fn what_no_flag_says_is_the_default() {
+        let Config { settings, node_notices, workers, max_in_flight, log_patience, .. } = configured(&[]);
+        let usual = Config::default();
+        assert_eq!(settings, usual.settings);
+        assert_eq!(
+            (node_notices, workers, max_in_flight, log_patience),
+            (usual.node_notices, usual.workers, usual.max_in_flight, usual.log_patience)
+        );
+    }
+}

@@ -1,5 +1,5 @@
 //! Which pods there are, by the word of a status that somebody else has written: the operator before this one, or another that does
-//! not know yet that its lease is lost. Watches of jobs and of pods are not one: such a status may come sooner than the pods that it
+//! not know yet that it was replaced. Watches of jobs and of pods are not one: such a status may come sooner than the pods that it
 //! tells of. Whoever judged by the pods of before would end an attempt that runs, or count a failure once more.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::{Value, json};
+use serde_json::json;
 use trainyard_api::{TrainingJob, TrainingJobStatus, names};
 use trainyard_plan::{NewObject, ObstacleKind, Plan, Restore, StatusWrite, Step, Target, TargetKind};
 
@@ -110,8 +110,17 @@ pub async fn record(port: &impl Port, events: Vec<NewEvent>) {
 
 /// Whether it has the labels by which an object of this job is seen.
 pub(crate) fn is_labelled(metadata: &ObjectMeta, job: &str) -> bool {
-    let label = |name: &str| metadata.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
-    label(names::MANAGED_BY_LABEL) == Some(names::MANAGED_BY) && label(names::JOB_LABEL) == Some(job)
+    label(metadata, names::MANAGED_BY_LABEL) == Some(names::MANAGED_BY)
+        && label(metadata, names::JOB_LABEL) == Some(job)
+}
+
+/// Whether a claim, which has no owner on purpose, was made for a job of this name.
+fn is_claim_of(metadata: &ObjectMeta, job: &str) -> bool {
+    label(metadata, names::JOB_LABEL) == Some(job) && label(metadata, names::APP_LABEL) == Some(names::APP)
+}
+
+fn label<'a>(metadata: &'a ObjectMeta, name: &str) -> Option<&'a str> {
+    metadata.labels.as_ref()?.get(name).map(String::as_str)
 }
 
 /// Whether what stands where this pod should be was made for another attempt of the same job.
@@ -285,13 +294,8 @@ impl<P: Port> Run<'_, P> {
             Err(Refusal::NotFound) => return Done::Stopped(Refusal::Conflict, what),
             Err(refusal) => return Done::Stopped(refusal, what),
         };
-        let label =
-            |name: &str| metadata.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
         let is_ours = match kind {
-            TargetKind::Claim => {
-                label(names::JOB_LABEL) == Some(&self.reference.name)
-                    && label(names::APP_LABEL) == Some(names::APP)
-            }
+            TargetKind::Claim => is_claim_of(&metadata, &self.reference.name),
             _ => controller(&metadata).as_deref() == Some(&self.reference.uid),
         };
         if !is_ours {
@@ -343,7 +347,9 @@ impl<P: Port> Run<'_, P> {
             Err(Refusal::NotFound) => return Done::Yes,
             Err(refusal) => return Done::Stopped(refusal, what),
         };
-        if !is_labelled(&metadata, &self.reference.name) || metadata.deletion_timestamp.is_some() {
+        let job = &self.reference.name;
+        let is_ours = is_claim_of(&metadata, job) && is_labelled(&metadata, job);
+        if !is_ours || metadata.deletion_timestamp.is_some() {
             return Done::Yes;
         }
         // Asked after the claim was seen: if the job is still there, that claim is not the one of a successor.
@@ -372,11 +378,7 @@ impl<P: Port> Run<'_, P> {
         }
     }
 
-    async fn restore(&self, restore: &Restore) -> Done {
-        self.patched(&restore.target, &restore.patch).await
-    }
-
-    async fn patched(&self, target: &Target, patch: &Value) -> Done {
+    async fn restore(&self, Restore { target, patch }: &Restore) -> Done {
         match self.port.patch(&self.reference, target, patch).await {
             Ok(written) => Done::Echo(Echo::Reached {
                 kind: target.kind,

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use trainyard_api::{Attempt, Cause, State, TrainingJobStatus};
+use trainyard_api::{Attempt, Cause, CheckpointStatus, State, TrainingJobStatus};
 
 use crate::plan::{Importance, Notice, Plan, StatusWrite, Step, Target, TargetKind};
 use crate::settings::Settings;
@@ -150,11 +150,10 @@ impl<'a> Draft<'a> {
     pub(crate) fn end_attempt(&mut self, cause: Cause, pod: Option<&PodView>, message: &str) {
         let time = self.time();
         self.status.estimated_completion = None;
-        let newest = self.status.checkpoint.clone().map(Box::new);
+        // What was found in the storage before anything had begun is nobody's progress.
+        let reached = self.progress().filter(|_| cause != Cause::Resume);
         if let Some(attempt) = self.open_attempt() {
-            // What was found in the storage before anything had begun is nobody's progress.
-            let own = cause != Cause::Resume;
-            attempt.reached = newest.filter(|newest| own && attempt.resumed_from.as_ref() != Some(newest));
+            attempt.reached = reached;
             let failed = pod.and_then(|pod| pod.exit.as_ref()?.at);
             attempt.seconds.seen = failed.map(|at| time.0.duration_since(at).as_secs().max(0));
             attempt.end_time = Some(time);
@@ -168,19 +167,24 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Deletes those of the pods that are not on their way out already, with the grace that they ask for.
-    pub(crate) fn delete_pods<'p>(&mut self, pods: impl IntoIterator<Item = &'p PodView>) {
-        self.delete_pods_within(pods, None);
+    /// The newest checkpoint, if it is further than the one that the last attempt began with; of an attempt that began afresh, than what
+    /// earlier ones had reached. What is saved again at the same place is no progress.
+    pub(crate) fn progress(&self) -> Option<Box<CheckpointStatus>> {
+        let newest = self.status.checkpoint.as_ref()?;
+        let (last, earlier) = self.status.attempts.split_last()?;
+        let is_further = match &last.resumed_from {
+            Some(from) => newest.is_past(from),
+            None => {
+                earlier.iter().filter_map(|attempt| attempt.reached.as_ref()).all(|it| newest.is_past(it))
+            }
+        };
+        is_further.then(|| Box::new(newest.clone()))
     }
 
-    /// The same, with so many seconds to end.
-    pub(crate) fn delete_pods_within<'p>(
-        &mut self,
-        pods: impl IntoIterator<Item = &'p PodView>,
-        grace: Option<u32>,
-    ) {
+    /// Deletes those of the pods that are not on their way out already, with the grace that they ask for.
+    pub(crate) fn delete_pods<'p>(&mut self, pods: impl IntoIterator<Item = &'p PodView>) {
         let pods = pods.into_iter().filter(|pod| !pod.deleting);
-        self.stage(pods.map(|pod| delete_pod(pod, grace)).collect());
+        self.stage(pods.map(|pod| delete_pod(pod, None)).collect());
     }
 
     pub(crate) fn finish(mut self) -> Plan {

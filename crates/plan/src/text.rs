@@ -22,10 +22,11 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-/// How people call a checkpoint: by its epoch or step, else by its path.
+/// How people call a checkpoint: by its epoch and step, else by its path.
 pub(crate) fn checkpoint(checkpoint: &trainyard_api::CheckpointStatus) -> String {
     match (checkpoint.epoch, checkpoint.step) {
-        (Some(epoch), _) => format!("checkpoint epoch {epoch}"),
+        (Some(epoch), Some(step)) => format!("checkpoint epoch {epoch}, step {step}"),
+        (Some(epoch), None) => format!("checkpoint epoch {epoch}"),
         (None, Some(step)) => format!("checkpoint step {step}"),
         (None, None) => format!("checkpoint {}", checkpoint.path),
     }

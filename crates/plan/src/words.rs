@@ -22,6 +22,8 @@ pub(crate) struct Words {
     pub(crate) child_code: Option<i32>,
     /// The program failed because another one was gone.
     pub(crate) blames_a_peer: bool,
+    /// That is what a collective says. Otherwise it may have lost something else: a database, for example.
+    pub(crate) is_of_collective: bool,
 }
 
 impl Words {
@@ -63,6 +65,32 @@ const PEER_IS_GONE: &[&str] = &[
     "received 15 death signal",
     "closed the connection",
 ];
+
+/// Of these, some are about services, which nobody in the job is.
+const OF_SERVICES: [&str; 2] = ["connection refused", "timed out waiting"];
+
+/// Unless a collective, or a peer, is named.
+const COLLECTIVES: [&str; 16] = [
+    "gloo",
+    "nccl",
+    "c10d",
+    "torch",
+    "tcpstore",
+    "rendezvous",
+    "barrier",
+    "collective",
+    "coordination",
+    "rabit",
+    "horovod",
+    "xla",
+    "worker",
+    "rank",
+    "master",
+    "peer",
+];
+
+/// Above errors that do not end a Python program: those of its threads, of objects that go, of what is done at its exit.
+const BESIDE: [&str; 3] = ["Exception in thread ", "Exception ignored in", "Error in atexit._run_exitfuncs"];
 
 /// Words by which a line tells of an error.
 const ERRORS: [&str; 25] = [
@@ -110,23 +138,62 @@ static METRIC: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// Reads the end of a log.
 pub(crate) fn read(tail: &str) -> Words {
     let tail = plain(tail);
-    let lines: Vec<&str> = tail.lines().map(|line| without_rank(line.trim())).collect();
-    let lines: Vec<&str> = lines.into_iter().filter(|line| !line.is_empty()).collect();
+    let lines: Vec<&str> = tail.lines().map(|line| without_rank(line.trim_end())).collect();
+    let main = without_asides(&lines);
+    let words = understood(&main);
+    if words.error.is_some() || main.len() == lines.len() { words } else { understood(&lines) }
+}
+
+/// Without what is said of errors that do not end the program.
+fn without_asides<'l>(lines: &[&'l str]) -> Vec<&'l str> {
+    let goes_on = ["During handling of the above exception", "The above exception was the direct cause"];
+    let (mut kept, mut aside, mut ended) = (Vec::with_capacity(lines.len()), false, false);
+    for line in lines {
+        let begins = |starts: &[&str]| starts.iter().any(|start| line.starts_with(start));
+        let is_empty = line.trim().is_empty();
+        if begins(&BESIDE) {
+            (aside, ended) = (true, false);
+        } else if aside && ended {
+            // Another one that it led to belongs to it.
+            aside = is_empty || begins(&goes_on);
+            ended = is_empty;
+        } else if aside {
+            ended = !is_empty && !line.starts_with(' ') && !line.starts_with("Traceback ");
+        }
+        // Weights & Biases tells of itself when its program has failed.
+        if !aside && !line.starts_with("wandb: ") {
+            kept.push(*line);
+        }
+    }
+    kept
+}
+
+fn understood(lines: &[&str]) -> Words {
+    let lines: Vec<&str> = lines.iter().map(|line| line.trim()).filter(|line| !line.is_empty()).collect();
     let child_code = child_code(&lines);
     // Below its own report, torchrun repeats what it was told; above it is what its children said.
     let report = lines.iter().position(|line| line.contains("ChildFailedError"));
     let said = report.map_or(&lines[..], |at| &lines[..at]);
     let last = |tells: fn(&str) -> bool| said.iter().rev().find(|line| tells(line)).copied();
     let own = |line: &str| is_exception(line) && !blames(line);
+    // Nobody who only lost a peer ends like this: it was another process of the same log that complained.
+    let is_root = report.is_some() && child_code.is_some_and(|code| ![1, 134, 143].contains(&code));
     let error = match error_line(said) {
         // Several processes speak in one log: those that lost the one which failed complain after it.
-        Some(complaint) if report.is_some() && blames(complaint) => last(own).or(Some(complaint)),
-        error => error,
+        Some(complaint) if report.is_some() && blames(complaint) => {
+            last(own).or(Some(complaint).filter(|_| !is_root))
+        }
+        error => error.or_else(|| error_line(&lines)),
     };
     // Programs that say it in words of their own only say that a peer is gone.
-    let error = error.or_else(|| error_line(&lines)).or_else(|| last(blames)).or_else(|| last(is_aftermath));
+    let error = error.or_else(|| last(blames).filter(|_| !is_root)).or_else(|| last(is_aftermath));
     let blames_a_peer = error.is_some_and(blames);
-    Words { error: error.map(|line| text::shortened(line, LINE_MAX)), child_code, blames_a_peer }
+    Words {
+        error: error.map(|line| text::shortened(line, LINE_MAX)),
+        child_code,
+        blames_a_peer,
+        is_of_collective: blames_a_peer && error.is_some_and(is_of_collective),
+    }
 }
 
 /// As lines that end as such, without what is meant for terminals.
@@ -222,6 +289,7 @@ fn is_aftermath(line: &str) -> bool {
     line.ends_with(NCCL_REASON)
         || line.starts_with("Fatal Python error: Aborted")
         || line.starts_with("Aborted")
+        || line.starts_with("terminate called without an active exception")
         || line.contains("we are taking the entire process down")
 }
 
@@ -233,6 +301,12 @@ pub fn blames_a_peer(tail: &str) -> bool {
 fn blames(line: &str) -> bool {
     let lower = line.to_ascii_lowercase();
     PEER_IS_GONE.iter().any(|words| lower.contains(words))
+}
+
+fn is_of_collective(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    let has = |words: &[&str]| words.iter().any(|words| lower.contains(words));
+    !has(&OF_SERVICES) || has(&COLLECTIVES)
 }
 
 /// What is the same each time that the same thing goes wrong: the line without its numbers and addresses.
@@ -402,6 +476,63 @@ mod tests {
         );
         assert_eq!(words.error.as_deref(), Some("KeyError: 'labels'"));
         assert!(!words.blames_a_peer);
+    }
+
+    #[test]
+    fn a_child_that_died_without_a_word_is_not_taken_for_a_victim() {
+        let log = |code: i32| {
+            format!(
+                "[rank3]: RuntimeError: [../gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:44412\n\
+                 ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: {code}) local_rank: 0 (pid: 17) of binary: python\n\
+                 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n\
+                 Failures:\n[1]:\n  exitcode  : 1 (pid: 18)\nRoot Cause (first observed failure):\n[0]:\n  exitcode  : {code} (pid: 17)\n"
+            )
+        };
+        for (code, told) in [(17, 17), (-9, 137), (-11, 139)] {
+            let words = read(&log(code));
+            assert_eq!((words.child_code, words.blames_a_peer), (Some(told), false), "{words:?}");
+            assert!(words.error.is_none_or(|error| !blames(&error)), "{code}");
+        }
+        for code in [1, -6, -15] {
+            assert!(read(&log(code)).blames_a_peer, "{code}: so ends who only lost a peer, too");
+        }
+    }
+
+    #[test]
+    fn what_is_said_beside_the_end_of_a_program_is_not_why_it_ended() {
+        let end = "Traceback (most recent call last):\n  File \"train.py\", line 7, in <module>\n    step()\nValueError: bad batch\n";
+        for noise in [
+            "Exception in thread Thread-3 (_pin_memory_loop):\nTraceback (most recent call last):\n  File \"t.py\", line 3, in run\n    \
+             fd = df.detach()\nConnectionResetError: [Errno 104] Connection reset by peer\n",
+            "Exception ignored in: <function Loader.__del__ at 0x7f>\nTraceback (most recent call last):\n  File \"l.py\", line 4, in __del__\n\
+             BrokenPipeError: [Errno 32] Broken pipe\n",
+            "Error in atexit._run_exitfuncs:\nTraceback (most recent call last):\n  File \"a.py\", line 1, in close\nOSError: gone\n\n\
+             During handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n  \
+             File \"a.py\", line 9, in close\nRuntimeError: cannot close\n",
+            "terminate called without an active exception\nAborted (core dumped)\n",
+            "wandb: ERROR The run could not be finished\n",
+        ] {
+            let words = read(&format!("{end}{noise}"));
+            assert_eq!(
+                (words.error.as_deref(), words.blames_a_peer),
+                (Some("ValueError: bad batch"), false),
+                "{noise}"
+            );
+            let before = read(&format!("{noise}{end}"));
+            assert_eq!(before.error.as_deref(), Some("ValueError: bad batch"), "{noise}");
+            assert!(read(noise).error.is_some(), "better than nothing: {noise}");
+        }
+    }
+
+    #[test]
+    fn what_was_lost_may_be_something_else_than_a_peer() {
+        let service =
+            read("RuntimeError: mlflow server 10.0.0.7 cannot be reached: [Errno 111] Connection refused");
+        assert!(service.blames_a_peer && !service.is_of_collective);
+        let peer = read(
+            "RuntimeError: [../gloo/transport/tcp/pair.cc:598] Connection reset by peer [127.0.0.1]:44412",
+        );
+        assert!(peer.blames_a_peer && peer.is_of_collective);
     }
 
     #[test]

@@ -5,7 +5,8 @@ mod support;
 use jiff::SignedDuration;
 use support::{Cluster, Job, job};
 use trainyard_api::{
-    Cause, CheckpointStatus, FailureAction, FailurePolicy, FailureRule, RestartScope, State, SuccessPolicy,
+    Cause, CheckpointStatus, FailureAction, FailurePolicy, FailureRule, RestartPolicy, RestartScope, State,
+    SuccessPolicy,
 };
 
 fn with_policy(job: Job, scope: RestartScope, rules: Vec<FailureRule>) -> Job {
@@ -198,6 +199,8 @@ fn what_failed_alone_is_counted_although_the_spec_changes_in_the_same_moment() {
     bert.says("workers-1", "RuntimeError: Connection closed by peer");
     bert.edit(|spec| spec.num_workers = Some(3));
     bert.settle();
+    assert_eq!(bert.restarts(), (0, 0, 0, 0), "who was lost may be seen soon");
+    bert.pass(5);
     assert_eq!(bert.restarts(), (1, 0, 1, 0), "one failure, one rescale");
     // Whose failure was ignored has none to be counted, whatever the rules say by now.
     let mut bert = lenient(RestartScope::Worker).running();
@@ -233,6 +236,7 @@ fn who_was_drained_often_does_not_wait_longer_when_it_fails() {
     for _ in 0..6 {
         bert.delete_pod("workers-1");
         bert.settle();
+        bert.pass(400);
         bert.run_all();
         bert.settle();
     }
@@ -245,4 +249,85 @@ fn who_was_drained_often_does_not_wait_longer_when_it_fails() {
     bert.agent = Some(trainyard_api::AgentReport { checkpoint: Some(checkpoint), ..Default::default() });
     bert.pass(10);
     assert!(wait(&mut bert) <= first + 1);
+}
+
+#[test]
+fn who_complains_of_a_peer_before_that_one_is_seen_is_not_counted() {
+    let job = job("bert").workers(3).backoff_limit(1);
+    let mut bert = with_policy(job, RestartScope::Worker, Vec::new()).running();
+    bert.fail("workers-0", 1);
+    bert.says("workers-0", "RuntimeError: Connection reset by peer");
+    bert.settle();
+    assert_eq!(bert.restarts(), (0, 0, 0, 0));
+    bert.pass(1);
+    bert.fail("workers-1", 1);
+    bert.says("workers-1", "KeyError: 'labels'");
+    bert.settle();
+    assert_eq!(bert.restarts(), (1, 1, 0, 0), "one failure; the other one was lost with it");
+    assert_eq!(bert.state(), State::Running);
+}
+
+#[test]
+fn who_is_replaced_alone_again_and_again_waits_longer_each_time() {
+    let rule = FailureRule {
+        exit_codes: Some(vec![7]),
+        reasons: None,
+        log_pattern: None,
+        action: FailureAction::RestartWithoutCounting,
+    };
+    let mut bert = with_policy(job("bert").workers(2), RestartScope::Worker, vec![rule]).running();
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        bert.fail("workers-1", 7);
+        bert.settle();
+        let until = bert.status().backoff_until.clone();
+        waits.push(until.map_or(0, |until| until.0.duration_since(bert.now).as_secs()));
+        bert.pass(100);
+        bert.run_all();
+        bert.settle();
+    }
+    assert_eq!(waits[0], 0, "the first does not wait");
+    assert!(waits.windows(2).all(|pair| pair[0] < pair[1]), "{waits:?}");
+    assert_eq!(bert.restarts(), (0, 4, 0, 0));
+}
+
+#[test]
+fn what_a_rule_does_not_count_is_restarted_however_often_it_is_the_same() {
+    let rule = FailureRule {
+        exit_codes: None,
+        reasons: None,
+        log_pattern: Some("quota of the day".into()),
+        action: FailureAction::RestartWithoutCounting,
+    };
+    let mut bert = with_policy(job("bert").workers(2), RestartScope::Gang, vec![rule]).running();
+    for _ in 0..5 {
+        bert.fail("workers-1", 1);
+        bert.says("workers-1", "RuntimeError: the quota of the day is used up");
+        bert.settle();
+        bert.sleep();
+        bert.run_all();
+        bert.settle();
+    }
+    assert_eq!((bert.state(), bert.restarts()), (State::Running, (0, 5, 0, 0)));
+}
+
+#[test]
+fn what_a_rule_wants_to_be_restarted_ends_by_the_limit_and_says_so() {
+    let rule = FailureRule {
+        exit_codes: Some(vec![3]),
+        reasons: None,
+        log_pattern: None,
+        action: FailureAction::Restart,
+    };
+    let job = job("bert").workers(1).restart_policy(RestartPolicy::Never).backoff_limit(1);
+    let mut bert = with_policy(job, RestartScope::Gang, vec![rule]).running();
+    bert.fail("workers-0", 3);
+    bert.settle();
+    bert.sleep();
+    bert.run_all();
+    bert.settle();
+    assert_eq!(bert.state(), State::Running);
+    bert.fail("workers-0", 3);
+    bert.settle();
+    assert_eq!((bert.state(), bert.condition("Failed").1), (State::Failed, "BackoffLimitExceeded"));
 }

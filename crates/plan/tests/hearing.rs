@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use support::{Cluster, Hearing, Job, job};
 use trainyard_api::{
     AgentReport, Cause, CheckpointStatus, FailureAction, FailurePolicy, FailureRule, RestartPolicy,
-    RestartScope, State,
+    RestartScope, Resume, State,
 };
 use trainyard_plan::Exit;
 use trainyard_progress::{Progress, Reading};
@@ -77,7 +77,54 @@ fn whoever_hangs_before_its_first_step_has_stalled_if_others_before_it_got_there
     bert.pass(2);
     assert_eq!(bert.causes()[1], Cause::Stalled);
     let message = bert.attempts()[1].message.clone().unwrap();
-    assert!(message.starts_with("nothing was heard of it since it began"), "{message}");
+    assert!(message.starts_with("no progress was seen for 60 s longer than earlier attempts"), "{message}");
+}
+
+#[test]
+fn a_stall_is_seen_by_an_operator_that_never_heard_of_progress_itself() {
+    let mut bert = stalls_after(60).running();
+    bert.pass(100);
+    speaks(&mut bert);
+    // Another operator begins, and the end of the log has no line of progress.
+    bert.progress = None;
+    bert.hearing = Hearing::Anew(bert.now);
+    bert.pass(100 + 59);
+    assert_eq!(bert.state(), State::Running);
+    bert.pass(2);
+    assert_eq!(bert.causes(), [Cause::Stalled]);
+    bert.suspend();
+    bert.settle();
+    assert_eq!((bert.state(), bert.condition("Stalled").0), (State::Suspended, "False"));
+}
+
+#[test]
+fn what_is_saved_again_at_the_same_place_is_no_progress() {
+    for resumes in [true, false] {
+        let job = job("bert").workers(2).checkpoints().backoff_limit(9);
+        let resume = Some(if resumes { Resume::Auto } else { Resume::Never });
+        let mut bert = job.with(|spec| spec.checkpoint.get_or_insert_default().resume = resume).running();
+        let mut waits = Vec::new();
+        for size in 1..=3 {
+            // The same epoch, another file.
+            let mut report = saved(3);
+            report.checkpoint.as_mut().unwrap().size = Some(size);
+            bert.agent = Some(report);
+            bert.settle();
+            bert.fail("workers-1", 1);
+            bert.says("workers-1", "ValueError: the evaluation is wrong");
+            bert.settle();
+            waits.push(bert.status().backoff_until.is_some());
+            bert.pass(60);
+            bert.run_all();
+            bert.settle();
+        }
+        assert_eq!(waits, [false, true, true], "resumes: {resumes}");
+        assert_eq!(bert.state(), State::Running, "the first of the three had got somewhere");
+        bert.fail("workers-1", 1);
+        bert.says("workers-1", "ValueError: the evaluation is wrong");
+        bert.settle();
+        assert_eq!((bert.state(), bert.condition("Failed").1), (State::Failed, "SameFailure"));
+    }
 }
 
 #[test]
@@ -194,6 +241,7 @@ fn who_complains_of_a_lost_peer_does_not_count_beside_the_loss() {
     bert.fail("workers-0", 1);
     bert.says("workers-0", LOST_A_PEER);
     bert.settle();
+    bert.pass(5);
     assert_eq!(bert.restarts(), (1, 0, 0, 0));
 }
 

@@ -180,6 +180,29 @@ fn who_is_alone_has_no_peer_to_lose() {
 }
 
 #[test]
+fn a_service_that_refuses_everybody_is_named_and_not_asked_for_ever() {
+    let mut bert = job("bert").workers(2).backoff_limit(50).running();
+    for round in 1..=3 {
+        for worker in ["workers-0", "workers-1"] {
+            bert.fail(worker, 1);
+            bert.says(worker, "RuntimeError: mlflow cannot be reached: [Errno 111] Connection refused");
+        }
+        bert.settle();
+        if round < 3 {
+            let words = "it lost a connection (RuntimeError: mlflow cannot be reached";
+            assert!(bert.message().contains(words), "{}", bert.message());
+            bert.sleep();
+            bert.run_all();
+            bert.settle();
+        }
+    }
+    let attempt = &bert.attempts()[0];
+    assert_eq!((&attempt.pod_name, &attempt.node_name), (&None, &None), "nobody here is to blame");
+    assert!(attempt.error.as_deref().unwrap().contains("mlflow cannot be reached"));
+    assert_eq!((bert.state(), bert.condition("Failed").1), (State::Failed, "SameFailure"));
+}
+
+#[test]
 fn lost_peers_are_not_the_same_failure() {
     // A network that is bad for a while: the limit of the job decides, not the words.
     let mut bert = job("bert").workers(2).backoff_limit(4).running();
@@ -582,6 +605,49 @@ fn a_node_on_which_it_fails_again_and_again_is_avoided() {
     let terms = affinity.preferred_during_scheduling_ignored_during_execution.unwrap();
     let field = &terms[0].preference.match_fields.as_ref().unwrap()[0];
     assert_eq!((field.operator.as_str(), field.values.clone()), ("NotIn", Some(vec!["bad".into()])));
+}
+
+#[test]
+fn nodes_are_avoided_together_and_beside_what_the_template_prefers() {
+    let theirs = serde_json::json!({"spec": {"affinity": {"nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 5, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}},
+        ],
+    }}}});
+    let job = job("bert").workers(1).backoff_limit(9).with(|spec| spec.template = Some(theirs));
+    let mut bert = job.running();
+    for node in ["bad", "worse", "bad", "worse"] {
+        bert.change_pod("workers-0", |pod| pod.node = Some(node.into()));
+        bert.fail("workers-0", 1);
+        bert.settle();
+        bert.sleep();
+        bert.run_all();
+        bert.settle();
+    }
+    let affinity = newest(&bert, "bert-workers-0").spec.unwrap().affinity.unwrap().node_affinity.unwrap();
+    let terms = affinity.preferred_during_scheduling_ignored_during_execution.unwrap();
+    assert_eq!(terms.iter().map(|term| term.weight).collect::<Vec<_>>(), [5, 100]);
+    let fields = terms[1].preference.match_fields.as_ref().unwrap();
+    let nodes: Vec<_> = fields.iter().flat_map(|field| field.values.clone().unwrap()).collect();
+    assert_eq!(nodes, ["bad", "worse"]);
+}
+
+#[test]
+fn whoever_is_deleted_by_somebody_is_not_its_nodes_doing() {
+    let mut bert = job("bert").workers(2).running();
+    for _ in 0..3 {
+        bert.pods_linger();
+        bert.change_pod("workers-0", |pod| pod.node = Some("good".into()));
+        bert.change_pod("workers-0", |pod| pod.deleting = true);
+        bert.settle();
+        bert.pods_go_at_once();
+        bert.release();
+        bert.settle();
+        bert.pass(100);
+        bert.run_all();
+        bert.settle();
+    }
+    assert_eq!((bert.restarts().1, bert.status().avoided_nodes.len()), (3, 0));
 }
 
 #[test]

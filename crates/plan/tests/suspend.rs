@@ -298,3 +298,23 @@ fn a_disruption_is_no_reason_to_start_anything_before_it_is_suspended() {
     assert_eq!((bert.state(), bert.causes()), (State::Suspended, vec![Cause::Suspend]));
     assert_eq!(bert.restarts(), (0, 0, 0, 0));
 }
+
+#[test]
+fn what_is_seen_together_with_a_spec_that_cannot_run_counts_too() {
+    let break_it = |bert: &mut support::Cluster| bert.edit(|spec| spec.command = Some(Vec::new()));
+    let mut bert = job("bert").workers(2).running();
+    bert.succeed_all();
+    break_it(&mut bert);
+    bert.settle();
+    assert_eq!((bert.state(), bert.causes()), (State::Completed, vec![Cause::Succeeded]));
+
+    let mut bert = job("bert").workers(2).running();
+    bert.fail("workers-1", 1);
+    break_it(&mut bert);
+    bert.settle();
+    assert_eq!((bert.state(), bert.condition("Failed").1), (State::Failed, "InvalidSpec"));
+    assert_eq!((bert.restarts().0, bert.causes()), (1, vec![Cause::Application]));
+    bert.edit(|spec| spec.command = None);
+    bert.settle();
+    assert_eq!((bert.state(), bert.restarts().0), (State::Initializing, 1));
+}

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
-    NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolumeClaimVolumeSource, Pod,
-    PodSecurityContext, PodSpec, PreferredSchedulingTerm, SeccompProfile, SecurityContext, Toleration,
-    Volume, VolumeMount,
+    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
+    NodeSelectorRequirement, NodeSelectorTerm, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext,
+    PodSpec, PreferredSchedulingTerm, SeccompProfile, SecurityContext, Toleration, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -57,6 +56,7 @@ impl Order<'_> {
         if of_job.or(of_role).is_some() {
             self.enforce(&mut pod, member);
         }
+        self.keep_away(&mut pod);
         if self.job.spec.checkpoint_bucket().is_some()
             && let Some(spec) = &mut pod.spec
         {
@@ -97,7 +97,6 @@ impl Order<'_> {
             init_containers: self.agent(member).or_else(|| self.fetch(member)).map(|ours| vec![ours]),
             termination_grace_period_seconds: self.grace(member),
             volumes: Some(volumes(job, self.has_agent(member))),
-            affinity: self.affinity(),
             automount_service_account_token: Some(false),
             restart_policy: Some("Never".to_owned()),
             hostname: Some(member.pod_name(self.world.job)),
@@ -149,27 +148,20 @@ impl Order<'_> {
         }
     }
 
-    /// Away from nodes on which this job failed again and again, and from those that are about to go, if there are others.
-    fn affinity(&self) -> Option<Affinity> {
-        let away = |node: &&str| PreferredSchedulingTerm {
-            weight: 100,
-            preference: NodeSelectorTerm {
-                match_fields: Some(vec![NodeSelectorRequirement {
-                    key: "metadata.name".to_owned(),
-                    operator: "NotIn".to_owned(),
-                    values: Some(vec![(*node).to_owned()]),
-                }]),
-                match_expressions: None,
-            },
+    /// Away from nodes on which this job failed again and again, and from those that are about to go, if there are others. All in one
+    /// term, beside what a template prefers: of several, a node that only one of them means would still get most of their weight.
+    fn keep_away(&self, pod: &mut Pod) {
+        let not = |node: &&str| NodeSelectorRequirement {
+            key: "metadata.name".to_owned(),
+            operator: "NotIn".to_owned(),
+            values: Some(vec![(*node).to_owned()]),
         };
-        let terms: Vec<PreferredSchedulingTerm> = self.avoided.iter().map(away).collect();
-        (!terms.is_empty()).then(|| Affinity {
-            node_affinity: Some(NodeAffinity {
-                preferred_during_scheduling_ignored_during_execution: Some(terms),
-                required_during_scheduling_ignored_during_execution: None,
-            }),
-            ..Default::default()
-        })
+        let fields: Vec<NodeSelectorRequirement> = self.avoided.iter().map(not).collect();
+        let Some(spec) = pod.spec.as_mut().filter(|_| !fields.is_empty()) else { return };
+        let preference = NodeSelectorTerm { match_fields: Some(fields), match_expressions: None };
+        let nodes = spec.affinity.get_or_insert_default().node_affinity.get_or_insert_default();
+        let preferred = &mut nodes.preferred_during_scheduling_ignored_during_execution;
+        preferred.get_or_insert_default().push(PreferredSchedulingTerm { weight: 100, preference });
     }
 
     /// Puts back what no template may change: identity, labels that selectors rest on, ranks and addresses.

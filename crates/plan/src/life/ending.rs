@@ -159,9 +159,15 @@ pub(super) fn close(draft: &mut Draft<'_>, ending: &Ending<'_>) {
     let Some(attempt) = draft.status.attempts.last_mut() else { return };
     attempt.exit_code = policy::exit_code(ending.pod, &ending.words);
     attempt.error.clone_from(&ending.words.error);
+    if ending.pod.is_some_and(|pod| pod.deleting && pod.disruption.is_none() && !ending.cause.counts()) {
+        // Somebody deleted it: that is not its node's doing.
+        attempt.node_name = None;
+    }
     if ending.rootless {
-        // Who only lost a peer is not to blame, and neither is its node.
-        (attempt.pod_name, attempt.node_name, attempt.error) = (None, None, None);
+        // Who only lost a peer is not to blame, and neither is its node. Its complaint is no error, unless it may be about something
+        // else: a database, for example.
+        (attempt.pod_name, attempt.node_name) = (None, None);
+        attempt.error.take_if(|_| ending.words.is_of_collective);
     }
 }
 
@@ -225,7 +231,9 @@ fn restart_message(
 ) -> String {
     let message = &ending.message;
     let from = match draft.status.checkpoint.as_ref().filter(|_| draft.snapshot.job.spec.resumes()) {
-        Some(checkpoint) => format!(", from {}", text::checkpoint(checkpoint)),
+        Some(checkpoint) if ending.broken => format!(", from {}", text::checkpoint(checkpoint)),
+        // They have time to save.
+        Some(checkpoint) => format!(", from {} or a newer one", text::checkpoint(checkpoint)),
         None => String::new(),
     };
     match ending.cause {

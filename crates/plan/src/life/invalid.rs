@@ -11,18 +11,17 @@ pub const UNREADABLE: &str = "Unreadable";
 
 /// Whether the job has failed because of its spec.
 pub(super) fn is_the_reason(status: &TrainingJobStatus) -> bool {
-    status.state == Some(State::Failed)
-        && status
-            .condition(condition::FAILED)
-            .is_some_and(|failed| failed.status == "True" && failed.reason == REASON)
+    has_failed_for(status, REASON)
 }
 
 /// Whether an operator that could not read the job has said so. This one can.
 pub(super) fn was_unreadable(status: &TrainingJobStatus) -> bool {
-    status.state == Some(State::Failed)
-        && status
-            .condition(condition::FAILED)
-            .is_some_and(|failed| failed.status == "True" && failed.reason == UNREADABLE)
+    has_failed_for(status, UNREADABLE)
+}
+
+fn has_failed_for(status: &TrainingJobStatus, reason: &str) -> bool {
+    let failed = status.condition(condition::FAILED).filter(|_| status.state == Some(State::Failed));
+    failed.is_some_and(|failed| failed.status == "True" && failed.reason == reason)
 }
 
 pub(super) fn fail(draft: &mut Draft<'_>, problems: &[Problem]) {

@@ -252,18 +252,17 @@ impl<'a> Case<'_, 'a> {
         };
         // Members first, in the order of their ranks; the first of equals is taken.
         let Some(root) = failed.iter().copied().min_by_key(|pod| when(pod)) else { return Root::None };
-        let first = failed.iter().filter_map(|pod| pod.exit.as_ref()?.at).min();
+        let awaited = self.root_is_awaited(failed).filter(|_| self.words(root).blames_a_peer);
+        awaited.map_or(Root::Pod(root), Root::Unclear)
+    }
+
+    /// Who only complains of a lost peer waits so long for that one to be seen, as long as it may be among those that run.
+    pub(super) fn root_is_awaited(&self, failed: impl IntoIterator<Item = &'a PodView>) -> Option<Timestamp> {
+        let first = failed.into_iter().filter_map(|pod| pod.exit.as_ref()?.at).min()?;
+        let until = later(first, self.settings.root_patience);
         // A node whose clock is ahead tells nothing about how long was waited.
-        let first = first.filter(|first| *first <= self.now);
-        if let Some(first) = first.filter(|_| self.words(root).blames_a_peer)
-            && self.gang.values().any(|pod| !pod.is_finished())
-        {
-            let until = later(first, self.settings.root_patience);
-            if self.now < until {
-                return Root::Unclear(until);
-            }
-        }
-        Root::Pod(root)
+        let is_early = first <= self.now && self.now < until;
+        (is_early && self.gang.values().any(|pod| !pod.is_finished())).then_some(until)
     }
 
     pub(super) fn failure(&self, pod: &'a PodView) -> Ending<'a> {
@@ -379,8 +378,7 @@ impl<'a> Case<'_, 'a> {
                 self.title(&leader.name)
             ),
             None if self.last_heard().is_none() => format!(
-                "nothing was heard of it since it began, for {limit} s longer than earlier attempts took to their first step \
-                 (stallTimeoutSeconds)"
+                "no progress was seen for {limit} s longer than earlier attempts took to their first step (stallTimeoutSeconds)"
             ),
             None => format!("no progress was seen for {limit} s (stallTimeoutSeconds)"),
         };
@@ -413,11 +411,12 @@ impl<'a> Case<'_, 'a> {
         self.snapshot.progress.as_ref()?.updated
     }
 
-    /// How long earlier attempts took until they told of progress. As long as none has, nobody knows that this program tells of any.
+    /// How long attempts took until they told of progress. As long as none has, nobody knows that this program tells of any.
     fn longest_to_first_step(&self, attempt: &Attempt) -> Option<SignedDuration> {
         let attempts = self.snapshot.job.status.iter().flat_map(|status| &status.attempts);
-        let earlier = attempts.filter(|earlier| earlier.number < attempt.number);
-        earlier.filter_map(|earlier| earlier.seconds.first_step).max().map(SignedDuration::from_secs)
+        // This one, too, if it was heard of by the operator before this one.
+        let known = attempts.filter(|other| other.number <= attempt.number);
+        known.filter_map(|other| other.seconds.first_step).max().map(SignedDuration::from_secs)
     }
 
     /// The leader is done and says nothing any more: since then, those that run beside it should end, too. Roles without a
@@ -525,7 +524,8 @@ fn how_it_ended(exit: &Exit, words: &Words, has_peers: bool) -> String {
     match words.error.as_deref().or(runtime) {
         Some(complaint) if words.blames_a_peer && has_peers => {
             let complaint = text::shortened(complaint.trim(), 200);
-            format!("{code}: it lost a peer ({complaint}), and no worker says why")
+            let what = if words.is_of_collective { "a peer" } else { "a connection" };
+            format!("{code}: it lost {what} ({complaint}), and no worker says why")
         }
         Some(words) => format!("{code}: {}", text::shortened(words.trim(), 200)),
         None => code,

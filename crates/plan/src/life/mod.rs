@@ -18,7 +18,7 @@ mod suspension;
 pub use force::due as force_due;
 pub use invalid::UNREADABLE;
 use jiff::Timestamp;
-use trainyard_api::{Problem, Severity, State, names, validate};
+use trainyard_api::{Problem, Severity, names, validate};
 
 use self::running::Before;
 use crate::draft::Draft;
@@ -50,28 +50,30 @@ pub fn plan(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
         .collect();
     let was_unreadable = invalid::was_unreadable(&draft.status);
     let was_invalid = was_unreadable || invalid::is_the_reason(&draft.status);
-    if draft.status.is_terminal() && !was_invalid {
-        finished::tidy(&mut draft);
-    } else if !problems.is_empty() {
-        invalid::fail(&mut draft, &problems);
-    } else if was_invalid
-        && !was_unreadable
-        && draft.status.observed_generation == Some(snapshot.generation())
-    {
+    let is_over = draft.status.is_terminal() && !was_invalid;
+    // What happened before somebody stopped the job, or changed its spec into one that cannot run, comes first.
+    let stops = !is_over && (job.spec.suspended() || !problems.is_empty());
+    let before = if stops { running::before_it_stops(&draft) } else { Before::Nothing };
+    match before {
+        Before::Unclear(until) => draft.wake(until),
+        Before::Undecided => running::advance(&mut draft),
+        Before::Nothing if is_over => finished::tidy(&mut draft),
+        Before::Nothing if !problems.is_empty() => invalid::fail(&mut draft, &problems),
         // Refused by the API server when its pods were created: only another spec can help.
-        finished::tidy(&mut draft);
-    } else {
-        if was_invalid {
-            invalid::forgive(&mut draft);
+        Before::Nothing
+            if was_invalid
+                && !was_unreadable
+                && draft.status.observed_generation == Some(snapshot.generation()) =>
+        {
+            finished::tidy(&mut draft);
         }
-        let before = match job.spec.suspended() {
-            true if draft.status.state != Some(State::Suspended) => running::before_it_stops(&draft),
-            _ => Before::Nothing,
-        };
-        match before {
-            Before::Unclear(until) => draft.wake(until),
-            Before::Nothing if job.spec.suspended() => suspension::hold(&mut draft),
-            Before::Nothing | Before::Undecided => {
+        Before::Nothing => {
+            if was_invalid {
+                invalid::forgive(&mut draft);
+            }
+            if job.spec.suspended() {
+                suspension::hold(&mut draft);
+            } else {
                 suspension::release(&mut draft);
                 running::advance(&mut draft);
             }

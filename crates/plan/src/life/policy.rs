@@ -80,7 +80,8 @@ pub(super) fn is_final(
     if ending.action == Some(FailureAction::Fail) {
         return told("FailurePolicy", "a rule of failurePolicy says that this is final");
     }
-    if let Some(times) = same_failure(settings, attempts) {
+    let is_wanted = ending.action == Some(FailureAction::RestartWithoutCounting);
+    if let Some(times) = same_failure(settings, attempts).filter(|_| !is_wanted) {
         let why = format!(
             "the same happened {times} times without progress in between: it is not tried again, whatever backoffLimit \
              allows"
@@ -91,12 +92,13 @@ pub(super) fn is_final(
         return None;
     }
     let code = exit_code(ending.pod, &ending.words).filter(|_| !ending.rootless);
+    let by_rule = ending.action == Some(FailureAction::Restart);
     match spec.restart_policy() {
-        _ if ending.action == Some(FailureAction::Restart) && restarts.application < spec.backoff_limit() => {
-            None
+        // What a rule wants to be restarted is, whatever the restart policy says.
+        RestartPolicy::Never if !by_rule => {
+            told("RestartPolicyNever", "restartPolicy Never: it is not restarted")
         }
-        RestartPolicy::Never => told("RestartPolicyNever", "restartPolicy Never: it is not restarted"),
-        RestartPolicy::ExitCode if code.is_some_and(|code| (1..128).contains(&code)) => {
+        RestartPolicy::ExitCode if !by_rule && code.is_some_and(|code| (1..128).contains(&code)) => {
             told("PermanentExitCode", "restartPolicy ExitCode: exit codes below 128 are not restarted")
         }
         _ if restarts.application >= spec.backoff_limit() => match spec.backoff_limit() {

@@ -20,7 +20,6 @@ use crate::world::{Rank, World};
 pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>) {
     let job = &*draft.snapshot.job;
     let restart_count = draft.status.restarts.unwrap_or_default().total();
-    let mut counts = WorkerCounts::default();
     let mut workers = Vec::new();
     let mut replicas = 0;
     // Who is restarted alone is counted alone, within the attempt.
@@ -62,18 +61,16 @@ pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>)
             message: pod.and_then(pod_message),
             pod_name: name,
         });
-        if member.role.is_ranked() {
-            counts.desired += 1;
-            counts.add(worker.phase);
-        }
         workers.push(worker);
     }
     draft.status.resources = Some(allocated(world, gang));
     draft.status.effective = Some(Box::new(effective(job, world, draft.settings)));
     progress(draft);
     checkpoints(draft);
-    draft.status.workers = Some(counts);
+    let desired = i32::try_from(world.size()).unwrap_or(i32::MAX);
+    draft.status.workers = Some(WorkerCounts { desired, ..WorkerCounts::default() });
     draft.status.worker_statuses = workers;
+    count(draft, world);
     draft.status.replicas = Some(replicas);
     draft.status.selector = Some(format!(
         "{}={},{}={},{}={}",
@@ -84,6 +81,16 @@ pub(super) fn observe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>)
         names::ROLE_LABEL,
         names::WORKERS
     ));
+}
+
+/// Counts who has a rank by phases.
+pub(super) fn count(draft: &mut Draft<'_>, world: &World<'_>) {
+    let ranked =
+        |worker: &&WorkerStatus| world.roles.iter().any(|role| role.name == worker.role && role.is_ranked());
+    let desired = draft.status.workers.unwrap_or_default().desired;
+    let mut counts = WorkerCounts { desired, ..WorkerCounts::default() };
+    draft.status.worker_statuses.iter().filter(ranked).for_each(|worker| counts.add(worker.phase));
+    draft.status.workers = Some(counts);
 }
 
 /// What the program said about how far it is. Without news, the last word stands.
@@ -270,10 +277,6 @@ pub(super) fn conclude(draft: &mut Draft<'_>) {
         .filter(|pod| may_go_on && pod.attempt == number)
         .map(|pod| (pod.name.as_str(), pod))
         .collect();
-    let ranked =
-        |worker: &WorkerStatus| world.roles.iter().any(|role| role.name == worker.role && role.is_ranked());
-    let mut counts =
-        WorkerCounts { desired: draft.status.workers.unwrap_or_default().desired, ..Default::default() };
     draft.status.worker_statuses.retain_mut(|worker| {
         let pod = alive.get(worker.pod_name.as_str());
         if !ended(worker) {
@@ -283,12 +286,9 @@ pub(super) fn conclude(draft: &mut Draft<'_>) {
             worker.node_name.clone_from(&pod.node);
             worker.message = pod_message(pod);
         }
-        if ranked(worker) {
-            counts.add(worker.phase);
-        }
         true
     });
-    draft.status.workers = Some(counts);
+    count(draft, &world);
     draft.status.resources = Some(allocated(&world, &alive));
 }
 

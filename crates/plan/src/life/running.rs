@@ -125,7 +125,9 @@ pub(super) fn before_it_stops(draft: &Draft<'_>) -> Before {
     match case.judge() {
         Verdict::Succeeded => Before::Undecided,
         Verdict::Ends(ending) if policy::matters(&ending) => Before::Undecided,
-        Verdict::GoesOn if case.has_uncounted() => Before::Undecided,
+        Verdict::GoesOn if case.has_uncounted() => {
+            single::root_is_awaited(&case).map_or(Before::Undecided, Before::Unclear)
+        }
         Verdict::Wait(until) => Before::Unclear(until),
         Verdict::Ends(_) | Verdict::GoesOn => Before::Nothing,
     }
@@ -216,14 +218,12 @@ pub(super) fn note_torn_down(draft: &mut Draft<'_>) {
 /// What the attempt that ended last saved at its very end, and its agent told of only then: it got further all the same, and the next
 /// one need not wait.
 fn note_reached(draft: &mut Draft<'_>) {
-    let newest = draft.status.checkpoint.clone().map(Box::new);
+    let Some(reached) = draft.progress() else { return };
     let Some(last) = draft.status.attempts.last_mut().filter(|last| !last.is_open()) else { return };
-    let own = last.cause.is_some_and(|cause| cause != Cause::Resume);
-    if !own || newest.is_none() || newest == last.resumed_from || newest == last.reached {
+    if last.cause.is_none_or(|cause| cause == Cause::Resume) {
         return;
     }
-    let is_first = last.reached.is_none();
-    last.reached = newest;
+    let is_first = last.reached.replace(reached).is_none();
     if is_first && draft.status.backoff_until.take().is_some() {
         draft.decide();
     }

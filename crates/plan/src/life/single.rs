@@ -3,13 +3,14 @@
 //! The attempt stays open. A failure is counted once, because the status of the worker names the pod whose failure it counted;
 //! only then the pod is removed, and a new one takes its place.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{FailureAction, Phase, State, condition};
 
 use super::judge::{Case, Ending, has_failed};
-use super::{backoff, ending, policy, running};
+use super::{backoff, ending, policy, report, running};
 use crate::draft::Draft;
 use crate::snapshot::{PodPhase, PodView};
+use crate::text;
 use crate::world::Member;
 
 /// Counts, removes and replaces single pods. Says whether that was all there is to do now.
@@ -23,6 +24,10 @@ pub(super) fn mend(draft: &mut Draft<'_>, case: &Case<'_, '_>) -> bool {
         let pod = case.gang.get(member.pod_name(case.world.job).as_str()).copied();
         Loss::of(case, member, pod)
     };
+    if let Some(until) = root_is_awaited(case) {
+        draft.wake(until);
+        return false;
+    }
     // One decision at a time: each is written down before anything follows from it.
     for member in &members {
         match needed(member) {
@@ -53,6 +58,21 @@ pub(super) fn mend(draft: &mut Draft<'_>, case: &Case<'_, '_>) -> bool {
         running::create(draft, case.world, &missing, attempt.number, case.inputs);
     }
     false
+}
+
+/// All that is new are complaints of a lost peer, which may be seen until then.
+pub(super) fn root_is_awaited(case: &Case<'_, '_>) -> Option<Timestamp> {
+    let members: Vec<Member<'_, '_>> = case.world.members().collect();
+    let lost = members.iter().filter_map(|member| {
+        let pod = case.gang.get(member.pod_name(case.world.job).as_str()).copied();
+        Some((member, Loss::of(case, member, pod)?))
+    });
+    let lost: Vec<_> = lost.collect();
+    if lost.iter().any(|(_, loss)| is_root(Some(loss))) {
+        return None;
+    }
+    let new = lost.iter().filter(|(member, loss)| !case.is_recorded(member, loss.pod));
+    case.root_is_awaited(new.filter_map(|(_, loss)| loss.pod))
 }
 
 /// A worker that has to be replaced.
@@ -122,11 +142,15 @@ fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, l
         worker.status = Phase::Pending;
         count = worker.restart_count;
     }
+    report::count(draft, case.world);
     let delay = if ending.awaits_storage {
         backoff::delay(draft.settings, draft.snapshot.uid(), count)
     } else if counts {
         let row = if has_run_well(draft) { 1 } else { restarts.application };
         backoff::delay(draft.settings, draft.snapshot.uid(), row)
+    } else if count > 1 && !has_run_well(draft) {
+        // Not the first time in a row.
+        backoff::delay(draft.settings, draft.snapshot.uid(), count - 1)
     } else {
         SignedDuration::ZERO
     };
@@ -134,7 +158,8 @@ fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, l
         let limit = case.snapshot.job.spec.backoff_limit();
         format!("{}; {}", ending.message, policy::restart_words(&restarts, limit, delay))
     } else {
-        format!("{}; it is replaced, which does not count as a failure", ending.message)
+        let wait = if delay.is_zero() { String::new() } else { format!(" in {}", text::duration(delay)) };
+        format!("{}; it is replaced{wait}, which does not count as a failure", ending.message)
     };
     draft.warning(
         if ending.cause.counts() { "Restarting" } else { "WorkerDisrupted" },

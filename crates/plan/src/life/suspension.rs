@@ -24,6 +24,7 @@ pub(super) fn hold(draft: &mut Draft<'_>) {
             draft.condition(condition::RUNNING, false, "SuspendedByUser", message);
         }
         draft.condition_over(condition::RESTARTING, "SuspendedByUser", message);
+        draft.condition_over(condition::STALLED, "SuspendedByUser", message);
         let generation = snapshot.generation();
         draft.normal("Suspended", message, generation);
     }

@@ -21,6 +21,8 @@ pub(crate) enum Hearing {
     Always,
     Not,
     Since(Timestamp),
+    /// By an operator that began then.
+    Anew(Timestamp),
 }
 
 pub(crate) struct Cluster {
@@ -257,10 +259,11 @@ impl Cluster {
     fn listening(&self) -> Option<Listening> {
         let pod = self.pods.get(&trainyard_plan::World::of(self.job()).leader())?;
         let began = pod.created?;
-        let since = match self.hearing {
-            Hearing::Always => began,
+        let (began, since) = match self.hearing {
+            Hearing::Always => (began, began),
             Hearing::Not => return None,
-            Hearing::Since(since) => since,
+            Hearing::Since(since) => (began, since),
+            Hearing::Anew(at) => (at, at),
         };
         Some(Listening { pod: pod.uid.clone(), began, since })
     }
