@@ -102,15 +102,14 @@ impl Checker {
         let is_seen =
             |pod: &Fact| !pod.gone && pod.seen_as.is_some_and(|event| sight.has(Watched::Pods, event));
         let won = |pod: &Fact| pod.succeeded() && is_seen(pod);
-        // An invalid spec still comes before what its pods tell.
         demand!(
-            matches!(cause, Cause::Succeeded | Cause::Unknown | Cause::InvalidSpec)
+            matches!(cause, Cause::Succeeded | Cause::Unknown)
                 || !self.has_succeeded(uid, job, Some(attempt), &won, &|_| false),
             "attempt {} is said to have ended with {cause:?}, and all had succeeded before",
             attempt.number
         );
         // Whoever is stopped on purpose may have lost somebody before: only what counts comes first.
-        let stops = cause == Cause::Suspend;
+        let stops = matches!(cause, Cause::Suspend | Cause::InvalidSpec);
         if !stops && !matches!(cause, Cause::Stalled | Cause::Resume | Cause::Rescale | Cause::Update) {
             return Ok(());
         }

@@ -128,6 +128,22 @@ impl Checker {
             );
             return Ok(());
         }
+        // Who is replaced without being counted does not wait the first time in a row.
+        let lost = new.worker_statuses.iter().filter(|worker| {
+            let known = old.worker_statuses.iter().find(|known| known.pod_name == worker.pod_name);
+            worker.failed_uid.is_some() && known.is_none_or(|known| known.failed_uid != worker.failed_uid)
+        });
+        if let Some(lost) = lost.max_by_key(|worker| worker.restart_count).filter(|_| goes_on) {
+            let row = if ran_well(old, new, wall) { 0 } else { lost.restart_count - 1 };
+            let left = before.filter(|before| *before > wall);
+            let is_right = until.map_or(row < 1, |until| row >= 1 && within(row, until));
+            demand!(
+                is_right || (until.is_some() && until == left),
+                "{} was lost at {wall}, number {row} in a row, and the next one waits until {until:?}",
+                lost.pod_name
+            );
+            return Ok(());
+        }
         let is_free = new.is_terminal()
             || new.state == Some(State::Suspended)
             || new.attempts.last().is_some_and(Attempt::made_progress);
