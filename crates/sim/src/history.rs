@@ -1,18 +1,17 @@
 //! Random histories: a job, and anything that may happen to it, to its operator and to what they say to each other. When the world
 //! becomes kind again, every job ends, nothing is left of it, and nothing is written any more.
 
+mod jobs;
 mod weather;
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
 use jiff::SignedDuration;
-use serde_json::{Value, json};
-use trainyard_api::{
-    CleanPodPolicy, FailurePolicy, RestartPolicy, Role, RoleOrder, RoleSuccess, SuccessPolicy,
-    TrainingJobSpec, names,
-};
+use serde_json::json;
+use trainyard_api::{TrainingJob, TrainingJobSpec, names};
 use trainyard_operator::Watched;
 use trainyard_plan::TargetKind;
 
@@ -132,121 +131,6 @@ impl History {
         if self.company && self.rng.bool() { OTHER } else { NAME }
     }
 
-    fn spec(&mut self) -> TrainingJobSpec {
-        let mut spec = TrainingJobSpec {
-            image: Some("my/trainer:1".into()),
-            num_workers: Some(self.rng.i32(1..=3)),
-            ..TrainingJobSpec::default()
-        };
-        if self.chance(40) {
-            spec.backoff_limit = Some(self.rng.i32(0..4));
-        }
-        if self.chance(30) {
-            spec.checkpoint_dir = Some("/checkpoints".into());
-        }
-        if self.chance(20) {
-            spec.clean_pod_policy =
-                self.rng.choice([CleanPodPolicy::Running, CleanPodPolicy::All, CleanPodPolicy::None]);
-        }
-        if self.chance(20) {
-            spec.restart_policy =
-                self.rng.choice([RestartPolicy::OnFailure, RestartPolicy::Never, RestartPolicy::ExitCode]);
-        }
-        if self.chance(10) {
-            spec.active_deadline_seconds = Some(self.rng.i64(1..400));
-        }
-        if self.chance(10) {
-            spec.startup_timeout_seconds = Some(self.rng.i64(1..200));
-        }
-        if self.chance(10) {
-            spec.ttl_seconds_after_finished = Some(self.rng.i64(0..60));
-        }
-        if self.chance(10) {
-            spec.suspend = Some(true);
-        }
-        let checkpoint = match self.rng.u32(0..100) {
-            0..10 => Some(json!({"deleteOnCompletion": true})),
-            10..20 => Some(json!({"resume": "Never"})),
-            _ => None,
-        };
-        if let Some(checkpoint) = checkpoint {
-            spec.checkpoint = serde_json::from_value(checkpoint).ok();
-        }
-        if self.chance(10) {
-            let order =
-                self.rng.choice([RoleOrder::BeforeWorkers, RoleOrder::AfterWorkers, RoleOrder::WithWorkers]);
-            spec.roles = Some(vec![Role {
-                name: "store".into(),
-                replicas: Some(1),
-                order,
-                ranked: self.chance(30).then_some(true),
-                success: self
-                    .rng
-                    .choice([None, None, Some(RoleSuccess::Decides), Some(RoleSuccess::Required)])
-                    .flatten(),
-                ..Role::default()
-            }]);
-        }
-        if self.chance(20) {
-            spec.failure_policy = self.failure_policy();
-        }
-        if self.chance(8) {
-            spec.success_policy = self.rng.choice([SuccessPolicy::Leader, SuccessPolicy::AnyWorker]);
-        }
-        if self.chance(12) {
-            spec.stall_timeout_seconds = Some(self.rng.i64(10..200));
-        }
-        spec
-    }
-
-    fn failure_policy(&mut self) -> Option<Box<FailurePolicy>> {
-        let actions = ["Restart", "RestartWithoutCounting", "Fail", "Ignore"];
-        let mut rule = |codes: Value| {
-            let action = self.rng.choice(actions);
-            json!({"exitCodes": codes, "action": action})
-        };
-        let rules = [rule(json!([2])), rule(json!([127, 143]))];
-        let taken =
-            json!({"reasons": ["EvictionByEvictionAPI"], "action": self.rng.choice(["Restart", "Fail"])});
-        let rules = if self.chance(30) { vec![taken] } else { rules.to_vec() };
-        let scope = if self.chance(60) { "Worker" } else { "Gang" };
-        let count = self.rng.usize(0..=rules.len());
-        let policy = json!({"restartScope": scope, "rules": &rules[..count]});
-        serde_json::from_value(policy).ok()
-    }
-
-    /// Something that is not ours, in the way or only looking like it.
-    fn plant(&mut self) {
-        let ours = json!({names::MANAGED_BY_LABEL: names::MANAGED_BY, names::JOB_LABEL: NAME, names::ATTEMPT_LABEL: "1"});
-        let theirs = json!({names::MANAGED_BY_LABEL: names::MANAGED_BY, names::APP_LABEL: names::APP, names::JOB_LABEL: OTHER});
-        let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other", "uid": "other-1", "controller": true}]);
-        self.world.meets(Mishap::Stranger);
-        let all = if self.ordinary { 5 } else { 9 };
-        let (kind, name, metadata) = match self.rng.u32(0..all) {
-            0 => (TargetKind::Service, format!("{NAME}-workers"), json!({})),
-            1 => (TargetKind::ConfigMap, format!("{NAME}-config"), json!({})),
-            2 => (TargetKind::Pod, format!("{NAME}-workers-1"), json!({"labels": {"app": "mine"}})),
-            3 => (TargetKind::Pod, format!("{NAME}-workers-1"), json!({"labels": ours})),
-            4 => (
-                TargetKind::Pod,
-                format!("{NAME}-notebook"),
-                json!({"labels": ours, "ownerReferences": owner}),
-            ),
-            5 => (TargetKind::Claim, names::claim(NAME), json!({})),
-            6 => (TargetKind::Claim, names::claim(NAME), json!({"labels": theirs})),
-            7 => return self.world.audit(NAME, true),
-            _ => {
-                let name = names::budget(NAME);
-                if self.world.server().plant_budget(&name) {
-                    self.world.tell(|| format!("user makes budget {name}"));
-                    self.budgets.push(name);
-                }
-                return;
-            }
-        };
-        self.world.plant(kind, &name, json!({"metadata": metadata}));
-    }
-
     fn step(&mut self) {
         self.world.server().reads_old = self.rng.bool();
         if !self.ordinary && self.chance(1) {
@@ -264,7 +148,8 @@ impl History {
             50..51 => self.hang(),
             51..52 => self.come_back(),
             52..58 => {
-                let seconds = self.rng.u64(1..90);
+                // So long a run makes up for earlier failures.
+                let seconds = if self.chance(5) { 660 } else { self.rng.u64(1..90) };
                 self.world.tell(|| format!("{seconds} s pass"));
                 self.world.skip(Duration::from_secs(seconds));
             }
@@ -336,7 +221,8 @@ impl History {
     /// A program tells of progress and then says nothing for longer than its job allows, once or again and again.
     fn hang(&mut self) {
         let name = self.some_name();
-        if !self.world.exists(name) {
+        let is_heard = |job: &Arc<TrainingJob>| job.spec.reads_logs();
+        if !self.world.server().job(name).is_some_and(is_heard) {
             return;
         }
         let limit = self.rng.u64(10..60);
@@ -414,8 +300,8 @@ impl History {
                 let words = WORDS[self.rng.usize(0..WORDS.len())];
                 self.world.fail_saying(&pod, code, words);
             }
-            75..79 => self.world.evict(&pod),
-            79..82 => self.world.lose_node(&pod),
+            75..79 => self.evict(&pod),
+            79..82 => self.lose_node(&pod),
             82..84 => self.world.lose_pod(&pod),
             84..86 => self.world.cannot_be_placed(&pod),
             86..94 => {
@@ -425,6 +311,39 @@ impl History {
             96..98 => self.announce(&pod),
             _ => self.world.collect(),
         }
+    }
+
+    /// A node does not answer any more; who may not look at nodes does not know whether it is dead.
+    fn lose_node(&mut self, pod: &str) {
+        if self.chance(40) {
+            let hides = self.chance(60);
+            self.world.hide_nodes(hides);
+        }
+        self.world.lose_node(pod);
+        if self.rng.bool() {
+            return;
+        }
+        // Long enough for it to be given up.
+        self.settle();
+        self.world.skip(Duration::from_secs(45));
+        self.settle();
+    }
+
+    /// The cluster wants the place of a pod. A program that is told to go ends as it likes.
+    fn evict(&mut self, pod: &str) {
+        let code = self.rng.choice([0, 1, 2, 137, 143]).unwrap_or(1);
+        match self.rng.u32(0..10) {
+            0..3 => return self.world.evict_by_kubelet(pod, code),
+            3 => return self.world.fill_its_disk(pod),
+            _ => self.world.evict(pod),
+        }
+        if self.rng.bool() {
+            return;
+        }
+        if self.rng.bool() {
+            self.settle();
+        }
+        if code == 0 { self.world.succeed(pod) } else { self.world.fail_pod(pod, code) }
     }
 
     /// The node of this pod will be taken away; there may be no other, and then the next pod comes to the same one.
@@ -448,18 +367,18 @@ impl History {
         }
         match self.rng.u32(0..100) {
             0..18 => {
-                let suspend = self.rng.bool();
+                let suspend = self.chance(65);
                 self.world.edit(name, |spec| spec.suspend = Some(suspend));
             }
             18..36 => {
                 let workers = self.rng.i32(1..4);
                 self.world.edit(name, |spec| spec.num_workers = Some(workers));
             }
-            36..46 => {
+            36..49 => {
                 let image = format!("my/trainer:{}", self.rng.u32(0..3));
                 self.world.edit(name, |spec| spec.image = Some(image));
             }
-            46..52 => {
+            49..52 => {
                 let limit = self.rng.i32(0..4);
                 self.world.edit(name, |spec| spec.backoff_limit = Some(limit));
             }
@@ -552,6 +471,7 @@ impl History {
         self.world.server().reads_old = false;
         self.world.server().collects_at_once = true;
         self.world.heal_nodes();
+        self.world.hide_nodes(false);
         self.world.keep_nodes();
         let strangers: Vec<(TargetKind, String)> = {
             let server = self.world.server();
@@ -600,6 +520,7 @@ impl History {
             self.world.delete_job(name);
             self.world.run_out();
         }
+        self.world.expect_no_claims();
         let left: Vec<String> = {
             let server = self.world.server();
             let objects = server.children().filter(|(kind, _)| *kind != TargetKind::Claim);

@@ -31,6 +31,9 @@ struct Args {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     from: u64,
+    /// Stop a thread after so many histories that break a rule
+    #[arg(long, default_value_t = 5)]
+    broken: usize,
     /// Print nothing but how many histories were told in a second of one core's time
     #[arg(long)]
     bench: bool,
@@ -191,7 +194,7 @@ fn some(args: &Args, thread: u64, threads: u64, started: Instant) -> Vec<(u64, S
             let why = panic.downcast_ref::<String>().map(String::as_str);
             let why = why.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
             failed.push((seed, why.to_owned()));
-            if failed.len() >= 5 {
+            if failed.len() >= args.broken {
                 break;
             }
         }

@@ -296,15 +296,13 @@ fn listen(
     snapshot: &Snapshot,
     now: Moment,
 ) -> Option<Duration> {
-    let is_over = snapshot.job.status.as_ref().is_some_and(trainyard_api::TrainingJobStatus::is_terminal);
-    if is_over || snapshot.job.metadata.deletion_timestamp.is_some() {
-        return None;
-    }
+    let job = &*snapshot.job;
     let (server, mut core, mut ears) = (lock(&port.server), lock(core), lock(ears));
-    let name = Roles::of(&snapshot.job).leader();
+    let name = Roles::of(job).leader();
     let leader = snapshot.own_pods().find(|pod| pod.name == name);
     let begun = |pod: &&PodView| matches!(pod.phase, PodPhase::Running | PodPhase::Succeeded);
-    if let Some(pod) = leader.filter(|pod| !pod.deleting).filter(begun)
+    let is_followed = !job.is_over() && job.spec.reads_logs();
+    if let Some(pod) = leader.filter(|pod| is_followed && !pod.deleting).filter(begun)
         && ears.programs.get(key) != Some(&pod.uid)
     {
         ears.programs.insert(key.clone(), pod.uid.clone());
@@ -315,7 +313,7 @@ fn listen(
         }
         core.hear_progress(key, &pod.uid, said, now.instant);
     }
-    if let Some(pod) = leader.filter(|pod| pod.agent_started)
+    if let Some(pod) = leader.filter(|pod| job.spec.checkpoints_on() && pod.agent_started)
         && ears.agents.get(key) != Some(&pod.uid)
     {
         ears.agents.insert(key.clone(), pod.uid.clone());

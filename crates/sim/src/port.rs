@@ -414,7 +414,12 @@ impl Port for SimPort {
     }
 
     async fn node(&self, name: &str) -> Result<NodeState, Refusal> {
-        self.call(|| format!("get node {name}"), None, None, |server, _| Ok(server.node(name))).await
+        let what = || format!("get node {name}");
+        let answer = self.call(what, None, None, |server, _| Ok(server.node(name))).await;
+        if let (Ok(state), Some(process)) = (&answer, self.actor.process()) {
+            lock(&self.server).answers.insert((process, name.to_owned()), *state);
+        }
+        answer
     }
 
     async fn pods_beside(

@@ -500,6 +500,10 @@ fn essence(kind: Option<&str>, whole: &Value) -> Value {
     essence
 }
 
+/// Where the uid stands in the news of an object, and in that of a pod with a uid of the model.
+const UID: &str = ",\"uid\":\"";
+const NOBODY_MET: &str = ",\"uid\":\"pod-";
+
 /// Does everything once more that was done in this world, and compares.
 async fn do_again(what: &str, world: &World, answers: &mut BTreeMap<&str, usize>) {
     let log: Vec<Logged> = world.server().log.take().unwrap_or_default();
@@ -542,6 +546,14 @@ async fn do_again(what: &str, world: &World, answers: &mut BTreeMap<&str, usize>
             Watched::Claims => twin.watched::<PersistentVolumeClaim>(kind, count).await,
         };
         for (number, (here, expected)) in here.iter().zip(&expected).enumerate() {
+            // What was made for a job that is gone went at once: nobody has met it, so its uid has no translation.
+            let (here, expected) = match expected.1.rsplit_once(NOBODY_MET) {
+                Some((rest, _)) => (
+                    (here.0, here.1.rsplit_once(UID).map(|(rest, _)| rest).unwrap_or_default()),
+                    (expected.0, rest),
+                ),
+                None => ((here.0, here.1.as_str()), (expected.0, expected.1.as_str())),
+            };
             assert_eq!(here, expected, "{what}, event {number} of {}", kind.plural());
         }
         assert_eq!(here.len(), count, "{what}, events of {}", kind.plural());

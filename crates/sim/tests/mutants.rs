@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use trainyard_api::{Cause, State, TrainingJobStatus};
-use trainyard_plan::{Plan, Settings, Snapshot, StatusWrite, plan};
-use trainyard_sim::scenario::{Disturbance, compare, disturbances, library, replay, tell};
-use trainyard_sim::{Make, Twist, history};
+use jiff::{SignedDuration, Timestamp};
+use trainyard_api::{Cause, CleanPodPolicy, State, TrainingJobSpec, TrainingJobStatus, condition};
+use trainyard_plan::{NewObject, NodeState, Plan, PodView, Settings, Snapshot, StatusWrite, Step, plan};
+use trainyard_sim::scenario::{Disturbance, compare, disturbances, library, replay, spec, tell};
+use trainyard_sim::{Make, Twist, World, history};
 
 /// More histories than any of these bugs needs to be noticed.
 const ENOUGH: u64 = 2000;
@@ -166,6 +166,126 @@ fn numbering(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
     plan(&snapshot, settings, now)
 }
 
+/// Whoever is stopped has as little time as what is left of a broken gang.
+fn ruthless(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut plan = plan(snapshot, settings, now);
+    for step in plan.stages.iter_mut().flatten() {
+        if let Step::Delete { grace, .. } = step {
+            grace.get_or_insert(settings.survivor_grace);
+        }
+    }
+    plan
+}
+
+/// A node that nobody may look at is taken for dead.
+fn presuming(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut snapshot = snapshot.clone();
+    for node in snapshot.nodes.iter_mut().filter(|node| node.state == NodeState::Hidden) {
+        node.state = NodeState::Gone;
+    }
+    plan(&snapshot, settings, now)
+}
+
+/// Nobody on a dead node has any time.
+fn forceful(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    plan(snapshot, &Settings { force_after: SignedDuration::from_secs(-5), ..settings.clone() }, now)
+}
+
+/// Half of the wait is enough.
+fn hurried(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    plan(snapshot, &Settings { backoff_base: settings.backoff_base / 2, ..settings.clone() }, now)
+}
+
+/// Every wait is as long as the first.
+fn steady(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    plan(snapshot, &Settings { backoff_max: settings.backoff_base, ..settings.clone() }, now)
+}
+
+/// Whoever is taken and ends badly has failed by itself.
+fn blaming(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut snapshot = snapshot.clone();
+    let failed = |pod: &PodView| pod.exit.as_ref().is_some_and(|exit| exit.code != 0);
+    for pod in snapshot.pods.iter_mut().filter(|pod| failed(pod)) {
+        (pod.disruption, pod.deleting) = (None, false);
+    }
+    plan(&snapshot, settings, now)
+}
+
+/// A job that does not say when it is to go goes after a day.
+fn tidying(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut snapshot = snapshot.clone();
+    let mut job = (*snapshot.job).clone();
+    job.spec.ttl_seconds_after_finished.get_or_insert(86_400);
+    snapshot.job = Arc::new(job);
+    plan(&snapshot, settings, now)
+}
+
+/// Nodes that are avoided are told and not avoided.
+fn careless(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut plan = plan(snapshot, settings, now);
+    for step in plan.stages.iter_mut().flatten() {
+        if let Step::Create(NewObject::Pod(pod)) = step
+            && let Some(spec) = &mut pod.spec
+        {
+            spec.affinity = None;
+        }
+    }
+    plan
+}
+
+/// The finalizer can always wait.
+fn unprepared(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut plan = plan(snapshot, settings, now);
+    for stage in &mut plan.stages {
+        let is_finalizer = |step: &Step| matches!(step, Step::AddFinalizer);
+        if stage.iter().any(is_finalizer) {
+            stage.retain(|step| !is_finalizer(step));
+            plan.chores.push(Step::AddFinalizer);
+        }
+    }
+    plan
+}
+
+/// Pods that a job wants to keep are removed.
+fn sweeping(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut snapshot = snapshot.clone();
+    let mut job = (*snapshot.job).clone();
+    job.spec.clean_pod_policy = Some(CleanPodPolicy::All);
+    snapshot.job = Arc::new(job);
+    plan(&snapshot, settings, now)
+}
+
+/// Who has ended has done it all.
+fn boasting(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut plan = plan(snapshot, settings, now);
+    if plan.status.is_terminal()
+        && let Some(progress) = &mut plan.status.progress
+    {
+        "100%".clone_into(progress);
+    }
+    plan
+}
+
+/// What a job was once, it stays.
+fn insisting(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut plan = plan(snapshot, settings, now);
+    let ran = plan.status.conditions.iter_mut().find(|condition| condition.type_ == condition::RUNNING);
+    if let Some(ran) = ran.filter(|_| plan.status.state == Some(State::Suspended)) {
+        "True".clone_into(&mut ran.status);
+    }
+    plan
+}
+
+/// The time in which a job was held counts.
+fn relentless(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut plan = plan(snapshot, settings, now);
+    let before = snapshot.job.status.as_ref().and_then(|status| status.active_since.clone());
+    if before.is_some() {
+        plan.status.active_since = before;
+    }
+    plan
+}
+
 /// What goes wrong first in this scenario, undisturbed or disturbed in any way.
 fn told(name: &str, make: Make) -> Option<String> {
     std::panic::set_hook(Box::new(|_| {}));
@@ -308,4 +428,97 @@ fn a_restart_for_nothing_is_noticed() {
 fn a_call_that_is_repeated_for_nothing_is_noticed() {
     let why = compared("create and complete", Make { twist: Some(Twist::Insists), ..Make::default() });
     assert_noticed(why, "was asked for");
+}
+
+#[test]
+fn who_is_stopped_on_purpose_without_its_grace_is_noticed() {
+    assert_noticed(noticed(Make { planner: ruthless, ..Make::default() }), "of its own");
+}
+
+#[test]
+fn force_against_a_node_that_may_live_is_noticed() {
+    let why = told("a dead node that nobody may look at", Make { planner: presuming, ..Make::default() });
+    assert_noticed(why, "s to go");
+    let why = noticed(Make { planner: presuming, ..Make::default() });
+    assert!(why.is_some(), "not noticed in histories 1 to {ENOUGH}");
+}
+
+#[test]
+fn force_before_its_time_is_noticed() {
+    assert_noticed(told("node loss", Make { planner: forceful, ..Make::default() }), "removed by force");
+}
+
+#[test]
+fn a_wait_that_is_too_short_is_noticed() {
+    assert_noticed(noticed(Make { planner: hurried, ..Make::default() }), "waits until");
+    assert_noticed(
+        told("one by one, one fails twice", Make { planner: steady, ..Make::default() }),
+        "number 2 in a row",
+    );
+    assert_noticed(
+        told("the same failure twice", Make { planner: steady, ..Make::default() }),
+        "number 2 in a row",
+    );
+}
+
+#[test]
+fn a_drain_that_is_told_as_a_failure_is_noticed() {
+    let blaming = Make { planner: blaming, ..Make::default() };
+    assert_noticed(told("evicted by its kubelet", blaming), "ended with Application, which is not so");
+    assert_noticed(told("drained, and the program fails", blaming), "and it should be");
+    assert_noticed(
+        told("one by one, one is drained and fails", blaming),
+        "1 were counted, and it should be 0 to 0",
+    );
+}
+
+#[test]
+fn a_job_that_is_deleted_without_having_asked_for_it_is_noticed() {
+    assert_noticed(noticed(Make { planner: tidying, ..Make::default() }), "was deleted; it ended at");
+}
+
+#[test]
+fn a_node_that_is_not_avoided_is_noticed() {
+    assert_noticed(noticed(Make { planner: careless, ..Make::default() }), "which is avoided");
+}
+
+#[test]
+fn pods_that_should_have_stayed_are_noticed() {
+    assert_noticed(
+        told("pods stay", Make { planner: sweeping, ..Make::default() }),
+        "cleanPodPolicy is None",
+    );
+}
+
+#[test]
+fn a_status_that_tells_too_much_is_noticed() {
+    assert_noticed(noticed(Make { planner: boasting, ..Make::default() }), "100% is told in Some(Failed)");
+    assert_noticed(
+        noticed(Make { planner: insisting, ..Make::default() }),
+        "condition Running holds in state",
+    );
+    assert_noticed(noticed(Make { planner: relentless, ..Make::default() }), "it was active since");
+}
+
+/// A job whose claim is to go with it is deleted after each of the first calls in turn.
+fn deleted_at_once(make: Make) -> Option<String> {
+    std::panic::set_hook(Box::new(|_| {}));
+    (0..8).find_map(|calls| {
+        let told = catch_unwind(|| {
+            let mut world = World::new(make, false);
+            let checkpoint = serde_json::from_str(r#"{"deleteOnCompletion": true}"#).ok();
+            world.submit("bert", TrainingJobSpec { checkpoint, ..spec() });
+            world.stop_after(calls);
+            world.delete_job("bert");
+            world.run_out();
+        });
+        told.err()?.downcast_ref::<String>().cloned()
+    })
+}
+
+#[test]
+fn a_claim_that_comes_before_the_finalizer_is_noticed() {
+    assert_eq!(deleted_at_once(Make::default()), None);
+    let why = deleted_at_once(Make { planner: unprepared, ..Make::default() });
+    assert_noticed(why, "the job is gone, and its claim bert-checkpoints is not");
 }

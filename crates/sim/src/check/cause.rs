@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use trainyard_api::{Attempt, Cause, RestartScope, State, TrainingJob, TrainingJobStatus};
+use trainyard_api::{Attempt, Cause, FailureAction, RestartScope, State, TrainingJob, TrainingJobStatus};
 use trainyard_operator::Watched;
 use trainyard_plan::World as Roles;
 
@@ -65,8 +65,13 @@ impl Checker {
         let is_out_of_memory = |pod: &Fact| pod.reason.as_deref() == Some("OOMKilled");
         match cause {
             Cause::Succeeded => status.state == Some(State::Completed),
-            Cause::Application => pods().any(|pod| named(pod) && pod.failed() && !is_out_of_memory(pod)),
-            Cause::OutOfMemory => pods().any(|pod| named(pod) && is_out_of_memory(pod)),
+            // What a pod does that is being taken is not the program's doing, whatever its exit code.
+            Cause::Application => {
+                pods().any(|pod| named(pod) && pod.failed_by_itself() && !is_out_of_memory(pod))
+            }
+            Cause::OutOfMemory => {
+                pods().any(|pod| named(pod) && pod.failed_by_itself() && is_out_of_memory(pod))
+            }
             // See `counted` and `stalled`, which know more about it.
             Cause::Disruption | Cause::Stalled => true,
             Cause::Resume => {
@@ -89,22 +94,42 @@ impl Checker {
         }
     }
 
-    /// A failure that was seen is not told as something else, which would not be counted.
+    /// A success or a failure that was seen is not told as something else, which would not be counted.
     fn hides_nothing(&self, by: Actor, job: &TrainingJob, attempt: &Attempt, cause: Cause) -> Verdict {
-        let comes_after = matches!(cause, Cause::Stalled | Cause::Resume | Cause::Rescale | Cause::Update);
         let name = job.metadata.name.as_deref().unwrap_or_default();
-        let Some(sight) = self.sight(by, name).filter(|_| comes_after) else { return Ok(()) };
+        let Some(sight) = self.sight(by, name) else { return Ok(()) };
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        let is_seen =
+            |pod: &Fact| !pod.gone && pod.seen_as.is_some_and(|event| sight.has(Watched::Pods, event));
+        let won = |pod: &Fact| pod.succeeded() && is_seen(pod);
+        demand!(
+            matches!(cause, Cause::Succeeded | Cause::Unknown)
+                || !self.has_succeeded(uid, job, Some(attempt), &won, &|_| false),
+            "attempt {} is said to have ended with {cause:?}, and all had succeeded before",
+            attempt.number
+        );
+        // Whoever is stopped on purpose may have lost somebody before: only what counts comes first.
+        let stops = matches!(cause, Cause::Suspend | Cause::InvalidSpec);
+        if !stops && !matches!(cause, Cause::Stalled | Cause::Resume | Cause::Rescale | Cause::Update) {
+            return Ok(());
+        }
+        if stops && self.of(uid, Some(attempt.number)).any(|pod| pod.is_taken() || pod.noticed) {
+            return Ok(());
+        }
         // Who is replaced alone is counted alone, once all have been there, and before anything else ends the attempt.
         let alone = job.spec.restart_scope() == RestartScope::Worker && attempt.created_time.is_some();
         let world = Roles::of(job);
         let is_member = |pod: &Fact| world.members().any(|member| member.pod_name(world.job) == pod.name);
         let is_told = |id: &String, pod: &Fact| alone && (self.accounted.contains(id) || !is_member(pod));
-        let uid = job.metadata.uid.as_deref().unwrap_or_default();
         let rules = job.spec.failure_rules();
+        let is_spared = |pod: &Fact| match pod.action(rules) {
+            Some(FailureAction::Ignore) => true,
+            Some(FailureAction::RestartWithoutCounting) => stops,
+            Some(FailureAction::Restart | FailureAction::Fail) | None => false,
+        };
         let mut failed = self.pods.iter().filter(|(id, pod)| {
             let is_of = pod.job == uid && pod.attempt == Some(attempt.number);
-            let is_seen = pod.seen_as.is_some_and(|event| sight.has(Watched::Pods, event));
-            is_of && pod.failed() && !pod.going && !pod.is_ignored(rules) && is_seen && !is_told(id, pod)
+            is_of && pod.failed() && !pod.going && is_seen(pod) && !is_spared(pod) && !is_told(id, pod)
         });
         let hidden = failed.next();
         demand!(

@@ -56,11 +56,9 @@ impl Checker {
         let name = job.metadata.name.as_deref().unwrap_or_default();
         for attempt in newly.iter().filter(|attempt| attempt.cause == Some(Cause::Disruption)) {
             // Whoever is told to leave its node was not put there although that was known.
-            let leaves =
-                attempt.message.as_ref().is_some_and(|message| message.contains("has to leave node"));
-            let is_taken = |pod: &Fact| pod.disruption.is_some() || pod.going;
+            let leaves = has_to_leave(attempt);
             let mut pods = self.of(uid, Some(attempt.number));
-            let taken = pods.any(|pod| if leaves { pod.noticed } else { is_taken(pod) });
+            let taken = pods.any(|pod| if leaves { pod.noticed } else { pod.is_taken() });
             // Who is never told of a pod, or that it has its label again, takes it for gone.
             let misled = match self.sight(by, name) {
                 Some(sight) => {
@@ -70,6 +68,8 @@ impl Checker {
                 }
                 None => self.misled,
             };
+            // Who has read the status that somebody took away, and asked in vain for a pod that never was, takes it for gone.
+            let misled = misled || self.robbed.contains(uid);
             demand!(taken || misled, "attempt {} was disrupted, and nobody was taken", attempt.number);
         }
         let counted = |status: &TrainingJobStatus| status.restarts.unwrap_or_default().application;
@@ -79,7 +79,7 @@ impl Checker {
         let alone = self.written_down(by, uid, job, old, new)?;
         let replaced = alone.len();
         let mut expected = (0, 0);
-        let gangs = newly.iter().map(|attempt| self.weight(uid, job, attempt));
+        let gangs = newly.iter().map(|attempt| self.weight(by, uid, job, attempt));
         for (least, most) in alone.into_iter().chain(gangs).filter(|_| !is_final) {
             expected = (expected.0 + least, expected.1 + most);
         }
@@ -126,14 +126,15 @@ impl Checker {
         Ok(())
     }
 
-    /// How often the failure of a pod counts: its rule says so, or that it failed by itself does. What the cluster took may have
-    /// failed, too, before or after the operator looked: then both answers are right, if there is a rule about it.
-    fn worth(&self, job: &TrainingJob, pod: Option<&Fact>) -> (i32, i32) {
+    /// How often the loss of a pod counts, at least and at most: that it failed by itself does, unless its rule says something else; that
+    /// it was taken does not, unless a rule says so of what the operator saw.
+    fn worth(&self, by: Actor, job: &TrainingJob, pod: Option<&Fact>) -> (i32, i32) {
         let rules = job.spec.failure_rules();
-        let by_itself = pod.filter(|pod| pod.failed() && pod.disruption.is_none() && !pod.going);
-        let Some(pod) = by_itself else {
-            return (0, i32::from(!rules.is_empty() || pod.is_some_and(Fact::failed)));
-        };
+        // Of one that is gone, nothing is known.
+        let Some(pod) = pod else { return (0, 0) };
+        if !pod.failed_by_itself() {
+            return self.worth_of_taken(by, job, pod);
+        }
         match pod.action(rules) {
             Some(FailureAction::RestartWithoutCounting | FailureAction::Ignore) => (0, 0),
             // Who only complains of a peer does not count beside the one that was lost, if the operator knew of that.
@@ -142,19 +143,29 @@ impl Checker {
         }
     }
 
+    /// The same of one that was taken. Until the operator has been told how it ended, its end does not matter.
+    pub(super) fn worth_of_taken(&self, by: Actor, job: &TrainingJob, pod: &Fact) -> (i32, i32) {
+        let rules = job.spec.failure_rules();
+        let counts = |action| i32::from(action == Some(FailureAction::Restart));
+        let (last, early) = (counts(pod.action(rules)), counts(pod.early_action(rules)));
+        let name = job.metadata.name.as_deref().unwrap_or_default();
+        let is_known = |event| self.sight(by, name).is_some_and(|sight| sight.has(Watched::Pods, event));
+        if pod.seen_as.is_some_and(is_known) { (last, last) } else { (last.min(early), last.max(early)) }
+    }
+
     /// Whether another pod of its attempt was lost, too.
     fn lost_beside(&self, pod: &Fact) -> bool {
         let mut others = self.of(&pod.job, pod.attempt).filter(|other| other.name != pod.name);
-        others.any(|other| other.failed() || other.going || other.disruption.is_some() || other.noticed)
+        others.any(|other| other.failed() || other.is_taken() || other.noticed)
     }
 
     /// The same for an attempt that has ended.
-    fn weight(&self, uid: &str, job: &TrainingJob, attempt: &Attempt) -> (i32, i32) {
+    pub(super) fn weight(&self, by: Actor, uid: &str, job: &TrainingJob, attempt: &Attempt) -> (i32, i32) {
         let counts = |pod: Option<&Fact>| match pod.and_then(|pod| pod.action(job.spec.failure_rules())) {
             Some(FailureAction::RestartWithoutCounting | FailureAction::Ignore) => 0,
             Some(FailureAction::Restart | FailureAction::Fail) | None => 1,
         };
-        let pods = self.of(uid, Some(attempt.number));
+        let mut pods = self.of(uid, Some(attempt.number));
         match (attempt.cause, attempt.pod_name.as_deref()) {
             (Some(cause), Some(name)) if cause.counts() => {
                 let count = counts(pods.filter(|pod| pod.name == name).max_by_key(|pod| pod.failed()));
@@ -165,7 +176,12 @@ impl Checker {
                 let all = pods.filter(|pod| pod.failed()).map(|pod| counts(Some(pod)));
                 all.fold((1, 0), |(least, most), count| (count.min(least), count.max(most)))
             }
-            (Some(Cause::Disruption), _) => (0, i32::from(!job.spec.failure_rules().is_empty())),
+            // Who has to leave its node has not been taken yet, and who is gone says nothing.
+            (Some(Cause::Disruption), Some(name)) if !has_to_leave(attempt) => {
+                let named = pods.by_ref().filter(|pod| pod.name == name && pod.is_taken());
+                let all = named.map(|pod| self.worth_of_taken(by, job, pod));
+                all.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))).unwrap_or((0, 0))
+            }
             _ => (0, 0),
         }
     }
@@ -192,19 +208,28 @@ impl Checker {
             }
             let fact = self.pods.get(pod).filter(|fact| fact.job == uid);
             demand!(fact.is_some() || pod == "gone", "the failure of {pod} is counted, which never was");
-            let is_lost =
-                |fact: &Fact| fact.failed() || fact.going || fact.disruption.is_some() || fact.noticed;
+            let is_lost = |fact: &Fact| fact.failed() || fact.is_taken() || fact.noticed;
             demand!(fact.is_none_or(is_lost), "{pod} is replaced, and nothing had happened to it");
             // Who had to leave its node was replaced for that, if nobody had told yet that it failed.
             let name = job.metadata.name.as_deref().unwrap_or_default();
             let is_seen = |event| self.sight(by, name).is_some_and(|sight| sight.has(Watched::Pods, event));
             let has_left = fact.is_some_and(|fact| fact.noticed && !fact.seen_as.is_some_and(is_seen));
-            worth.push(if has_left { (0, 1) } else { self.worth(job, fact) });
+            worth.push(if has_left {
+                let most = self.worth(by, job, fact).1;
+                (0, most)
+            } else {
+                self.worth(by, job, fact)
+            });
             let is_first = pod == "gone" || self.accounted.insert(pod.clone());
             demand!(is_first, "the failure of {pod} is counted twice");
         }
         Ok(worth)
     }
+}
+
+/// It ended because a pod is on a node that will be taken away.
+pub(super) fn has_to_leave(attempt: &Attempt) -> bool {
+    attempt.message.as_ref().is_some_and(|message| message.contains("has to leave node"))
 }
 
 /// Every restart is counted once, for what it was; whoever gives up restarts nothing.

@@ -5,6 +5,7 @@ use trainyard_api::{FailureAction, FailureRule};
 
 /// What really happened to a pod.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Fact {
     pub(super) job: String,
     pub(super) name: String,
@@ -15,10 +16,14 @@ pub(super) struct Fact {
     pub(super) exit_code: Option<i32>,
     /// The kubelet's word for how it ended.
     pub(super) reason: Option<String>,
-    /// Why the cluster took it, if it did.
-    pub(super) disruption: Option<String>,
-    /// It was told to go, or is gone.
+    /// Why the cluster takes it, if it does: all its words for it.
+    pub(super) disruption: Vec<String>,
+    /// It was told to go. Whoever has ended goes at once: so what it did after that is not its own doing.
     pub(super) going: bool,
+    /// It is no more.
+    pub(super) gone: bool,
+    /// How many seconds it was given to go.
+    pub(super) grace: Option<i64>,
     pub(super) node: Option<String>,
     /// The nodes of which it was known when it was made that they will be taken away.
     pub(super) told: String,
@@ -40,8 +45,19 @@ impl Fact {
         self.noticed |= self.node.as_deref() == Some(node) && !was_told;
     }
 
+    /// Who was told to go has not done all that it had to, even if it ends with 0.
     pub(super) fn succeeded(&self) -> bool {
         self.done.is_some()
+    }
+
+    /// The cluster, or somebody, took it or takes it.
+    pub(super) fn is_taken(&self) -> bool {
+        self.going || self.gone || !self.disruption.is_empty()
+    }
+
+    /// Nobody had a hand in it.
+    pub(super) fn failed_by_itself(&self) -> bool {
+        self.failed() && !self.going && self.disruption.is_empty()
     }
 
     pub(super) fn failed(&self) -> bool {
@@ -52,12 +68,18 @@ impl Fact {
         self.failed() && self.action(rules) == Some(FailureAction::Ignore)
     }
 
+    /// What they say as long as nobody knows how it ends.
+    pub(super) fn early_action(&self, rules: &[FailureRule]) -> Option<FailureAction> {
+        if rules.is_empty() {
+            return None;
+        }
+        Fact { disruption: self.disruption.clone(), ..Fact::default() }.action(rules)
+    }
+
     /// What the job's own rules say about this failure.
     pub(super) fn action(&self, rules: &[FailureRule]) -> Option<FailureAction> {
-        let is_reason = |wanted: &String| {
-            self.reason.as_ref() == Some(wanted)
-                || self.disruption.as_ref().is_some_and(|why| why.starts_with(wanted.as_str()))
-        };
+        let is_reason =
+            |wanted: &String| self.reason.as_ref() == Some(wanted) || self.disruption.contains(wanted);
         let matches = |rule: &&FailureRule| {
             let code = |codes: &Vec<i32>| self.exit_code.is_some_and(|code| codes.contains(&code));
             rule.exit_codes.as_ref().is_none_or(code)

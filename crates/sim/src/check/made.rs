@@ -7,15 +7,15 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use trainyard_api::{CleanPodPolicy, TrainingJob};
+use trainyard_api::{CleanPodPolicy, TrainingJob, TrainingJobStatus};
 use trainyard_operator::Watched;
 use trainyard_plan::TargetKind;
 
-use super::{Checker, Verdict, demand, open_attempt};
+use super::{Checker, Verdict, demand, is_mendable, open_attempt};
 use crate::server::{Actor, Child, Server};
 
 /// Nobody waits for longer than six minutes, and a tenth: whoever would has had its clock set back, and goes on.
-const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(397);
+pub(super) const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(397);
 
 impl Checker {
     /// Whether this operator may not have known, when it decided, what the status of this job says by now: it was written since, or by
@@ -104,6 +104,9 @@ impl Checker {
         );
         if let Some(job) = job.filter(|_| !unaware) {
             self.made_of_another_spec(job, child)?;
+            let avoided = status.map(|status| status.avoided_nodes.as_slice()).unwrap_or_default();
+            let next = avoided.iter().find(|node| !child.avoids.contains(node));
+            demand!(next.is_none(), "{} may come to node {next:?}, which is avoided", child.name());
         }
         // What a pod is told to go on from stands in the status before, so that all ranks of an attempt go on from the same.
         let written = attempts.iter().find(|known| Some(known.number) == attempt);
@@ -114,6 +117,34 @@ impl Checker {
             "{} goes on from {:?}, and its attempt from {resumed:?}",
             child.name(),
             child.resume
+        );
+        Ok(())
+    }
+
+    /// A pod of a job that has ended was removed: its policy does not keep it.
+    pub(super) fn is_not_kept(&self, by: Actor, job: &TrainingJob, pod: &Child) -> Verdict {
+        // One that goes on when its spec is mended removes what is left.
+        let is_over = |status: &TrainingJobStatus| status.is_terminal() && !is_mendable(status);
+        let has_ended = job.status.as_ref().is_some_and(is_over);
+        let is_going = job.metadata.deletion_timestamp.is_some();
+        if !has_ended || is_going || matches!(by, Actor::Late(_)) {
+            return Ok(());
+        }
+        let name = job.metadata.name.as_deref().unwrap_or_default();
+        let knows = |event| self.sight(by, name).is_some_and(|sight| sight.has(Watched::Pods, event));
+        let is_kept = match job.spec.clean_pod_policy() {
+            CleanPodPolicy::None => true,
+            // One that had not ended when it was looked at may have by now.
+            CleanPodPolicy::Running => {
+                pod.has_ended() && self.pods.get(&pod.uid).is_some_and(|fact| fact.seen_as.is_some_and(knows))
+            }
+            CleanPodPolicy::All => false,
+        };
+        demand!(
+            !is_kept || self.may_not_know(by, job),
+            "pod {} was removed, and cleanPodPolicy is {:?}",
+            pod.name(),
+            job.spec.clean_pod_policy()
         );
         Ok(())
     }

@@ -3,11 +3,15 @@
 //! The checker keeps its own record of what really happened to every pod, and compares what operators do and say with it.
 
 mod cause;
+mod claim;
+mod coherent;
 mod count;
 mod fact;
+mod grace;
 mod made;
 mod sight;
 mod status;
+mod time;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +23,7 @@ use trainyard_operator::{JobKey, Watched};
 use trainyard_plan::TargetKind;
 pub(crate) use words::told;
 
+use self::claim::Owing;
 use self::fact::Fact;
 pub(crate) use self::sight::Sight;
 use self::sight::Writer;
@@ -75,6 +80,13 @@ pub(crate) struct Checker {
     edited: BTreeSet<String>,
     /// The last attempt of a job that ended because of that, and for which generation.
     updated: BTreeMap<String, (i32, Option<i64>)>,
+    /// How far the programs of each job have said that they are, by the job's uid.
+    epochs: BTreeMap<String, i64>,
+    /// At which version each job was marked for deletion, and those that ever had our finalizer.
+    leaving: BTreeMap<String, u64>,
+    finalized: BTreeSet<String>,
+    /// The last job that went of each name that owes its claim, by the claim's name.
+    owing: BTreeMap<String, Owing>,
     /// Jobs whose status somebody took away.
     robbed: BTreeSet<String>,
     /// Pods whose agent holds them, because they were told to go on from something else than what is there.
@@ -115,6 +127,13 @@ impl Checker {
         known.extend(report.checkpoint.iter().map(|checkpoint| checkpoint.path.clone()));
     }
 
+    /// The leading program of a job said that it has come to this epoch.
+    #[expect(clippy::cast_possible_truncation, reason = "a small number")]
+    pub(crate) fn hear_epoch(&mut self, job: String, epoch: f64) {
+        let furthest = self.epochs.entry(job).or_default();
+        *furthest = (*furthest).max(epoch as i64);
+    }
+
     pub(crate) fn note(&mut self, server: &Server, by: Actor, change: &Change) -> Verdict {
         let by_operator = by.is_operator();
         match change {
@@ -130,27 +149,30 @@ impl Checker {
             }
             Change::Changed(kind, name) => {
                 let Some(child) = server.all(*kind).get(name) else { return Ok(()) };
+                let grace = self.pods.get(&child.uid).and_then(|fact| fact.grace);
                 self.observe(server, *kind, child);
                 if by_operator {
                     demand!(child.ours, "{} {name} is not ours and was changed", kind.as_str());
+                    return self.hastened(server, by, child, grace);
                 }
             }
             Change::Marked(kind, name) => {
                 let Some(child) = server.all(*kind).get(name) else { return Ok(()) };
                 if by_operator {
                     self.count(*kind, name).deletes += 1;
-                    return self.deleted(server, by, *kind, child);
+                    self.deleted(server, by, *kind, child)?;
+                    return self.has_its_time(server, by, child);
                 }
             }
             Change::Removed(kind, child) => {
                 if let Some(fact) = self.pods.get_mut(&child.uid).filter(|_| *kind == TargetKind::Pod) {
-                    fact.going = true;
+                    fact.gone = true;
                 }
                 if by_operator {
                     self.count(*kind, child.name()).deletes += 1;
                     // One that was going already (its node is dead) is only let go.
                     if child.is_deleting() && child.ours {
-                        return Ok(());
+                        return self.forced(server, by, child);
                     }
                     return self.deleted(server, by, *kind, child);
                 }
@@ -163,6 +185,14 @@ impl Checker {
                         before.metadata.finalizers,
                         after.metadata.finalizers
                     );
+                }
+                let is_marked = |job: &TrainingJob| job.metadata.deletion_timestamp.is_some();
+                if !is_marked(before) && is_marked(after) {
+                    self.leaving.insert(after.metadata.uid.clone().unwrap_or_default(), server.version());
+                    return if by_operator { self.expired(server, by, after) } else { Ok(()) };
+                }
+                if after.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == names::FINALIZER) {
+                    self.finalized.insert(after.metadata.uid.clone().unwrap_or_default());
                 }
                 if by_operator && before.status != after.status {
                     let event = server.journal(Watched::Jobs).len().saturating_sub(1);
@@ -183,7 +213,12 @@ impl Checker {
             Change::BudgetGone(name) => {
                 self.tally.entry((BUDGET, name.clone())).or_default().deletes += 1;
             }
-            Change::JobGone(job) => return Self::gone(server, by, job),
+            Change::JobGone(job) => {
+                if by_operator && job.metadata.deletion_timestamp.is_none() {
+                    self.expired(server, by, job)?;
+                }
+                return self.gone(server, job);
+            }
             Change::Astray(what) => return Err(format!("a write for another job: {what}")),
             Change::JobCreated(name) => {
                 let uid = server.job(name).and_then(|job| job.metadata.uid.clone());
@@ -207,23 +242,6 @@ impl Checker {
         if but_numbers != after.spec {
             self.edited.insert(after.metadata.uid.clone().unwrap_or_default());
         }
-    }
-
-    /// A job is gone for good. What was to go with it, and has no owner that it would follow, is gone, too.
-    fn gone(server: &Server, by: Actor, job: &TrainingJob) -> Verdict {
-        let claim = names::claim(job.metadata.name.as_deref().unwrap_or_default());
-        let left = server.all(TargetKind::Claim).get(&claim);
-        // One that another operator has made again in the same moment is not seen: that one had not been told that the job goes.
-        let is_own = |claim: &Child| claim.maker.process() == by.process();
-        let is_left = left.is_some_and(|claim| claim.ours && !claim.is_deleting() && is_own(claim));
-        let had_finalizer = job.status.as_ref().is_some_and(|status| !status.attempts.is_empty());
-        // Of a job that cannot be read, nobody knows whether its claim was to go.
-        let is_read = job.metadata.uid.as_ref().is_none_or(|uid| !server.unreadable.contains(uid));
-        demand!(
-            !is_left || !job.spec.delete_checkpoints_with_job() || !had_finalizer || !is_read,
-            "the job is gone, and its claim {claim} is not"
-        );
-        Ok(())
     }
 
     fn count(&mut self, kind: TargetKind, name: &str) -> &mut Count {
@@ -251,19 +269,24 @@ impl Checker {
             }
         }
         fact.ran |= child.phase() == "Running";
-        if child.phase() == "Succeeded" {
+        if child.phase() == "Succeeded" && !child.is_deleting() {
             fact.done.get_or_insert(server.now);
         }
         let ended = &child.value["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"];
         fact.exit_code = fact.exit_code.or(ended.as_i64().and_then(|code| i32::try_from(code).ok()));
         fact.going |= child.is_deleting();
+        fact.grace = child.value.metadata().deletion_grace_period_seconds;
         fact.seen_as = child.is_selected().then_some(child.told);
         let status = &child.value["status"];
         let reason = &status["containerStatuses"][0]["state"]["terminated"]["reason"];
         fact.reason = reason.as_str().map(str::to_owned);
         let disruption = &status["conditions"][0];
         if disruption["type"] == "DisruptionTarget" {
-            fact.disruption = disruption["reason"].as_str().map(str::to_owned);
+            let words = [&disruption["reason"], &status["reason"]];
+            fact.disruption = words.into_iter().filter_map(|word| word.as_str().map(str::to_owned)).collect();
+        } else if let Some(own) = status["reason"].as_str() {
+            // It went past a limit of its own.
+            fact.reason = Some(own.to_owned());
         }
         if let Some(words) = server.logs.get(&child.uid).filter(|_| fact.words.is_empty()) {
             fact.words.clone_from(words);
@@ -292,6 +315,7 @@ impl Checker {
                 let is_recorded =
                     workers.filter_map(|worker| worker.failed_uid.as_ref()).any(|uid| *uid == child.uid);
                 let running = running.filter(|_| !is_recorded);
+                self.is_not_kept(by, job, child)?;
                 demand!(
                     is_going || running.is_none() || self.may_not_know(by, job),
                     "pod {name} was deleted although the status says that its attempt goes on"

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::{
     Attempt, Cause, CheckpointStatus, FailureAction, Phase, RestartPolicy, RestartScope, RoleSuccess,
-    Severity, State, SuccessPolicy, TrainingJob, TrainingJobStatus, condition, validate,
+    Severity, State, SuccessPolicy, TrainingJob, TrainingJobStatus, condition, names, validate,
 };
 use trainyard_operator::Watched;
 use trainyard_plan::{Settings, UNREADABLE, World as Roles};
@@ -77,7 +77,9 @@ impl Checker {
         if new.state == Some(State::Completed) && old.state != Some(State::Completed) {
             self.succeeded(&uid, after, new)?;
         }
-        coherent(new)?;
+        self.coherent(&uid, after, old, new)?;
+        self.timed(now, by, after, old, new)?;
+        self.waits(now, by, after, old, new)?;
         self.resumed(&uid, after, old, new)?;
         if let Some(process) = by.process() {
             self.goes_on_from_newest(process, &uid, after, old, new)?;
@@ -120,7 +122,7 @@ impl Checker {
                 };
                 roots.clone().any(|pod| pod.failed() && !is_spared(pod))
             }
-            Some(Cause::Disruption) => !rules.is_empty(),
+            Some(Cause::Disruption) => last.is_some_and(|last| self.weight(by, uid, job, last).1 > 0),
             _ => false,
         };
         let holds = match reason {
@@ -174,30 +176,51 @@ impl Checker {
 
     /// Completed means that those have succeeded whom the job's policy names. A failure that a rule ignores counts as done.
     fn succeeded(&self, uid: &str, job: &TrainingJob, status: &TrainingJobStatus) -> Verdict {
-        let number = status.attempts.last().map(|attempt| attempt.number);
-        let world = Roles::of(job);
+        let attempt = status.attempts.last();
         let rules = job.spec.failure_rules();
-        let ignored = |pod: &Fact| pod.is_ignored(rules);
-        let won = |name: &str| self.of(uid, number).any(|pod| pod.name == name && pod.succeeded());
-        let done = |name: &str| won(name) || self.of(uid, number).any(|pod| pod.name == name && ignored(pod));
-        let all_done = || {
-            let mut required = world.members().filter(|member| member.role.success == RoleSuccess::Required);
-            required.all(|one| done(&one.pod_name(world.job)))
-        };
-        let members = world.members();
-        let holds = match job.spec.success_policy() {
-            _ if world.has_decider() => members
-                .filter(|member| member.role.success == RoleSuccess::Decides)
-                .all(|one| done(&one.pod_name(world.job))),
-            SuccessPolicy::AllWorkers => all_done(),
-            SuccessPolicy::Leader => won(&world.leader()) || all_done(),
-            SuccessPolicy::AnyWorker => {
-                let mut workers = members.filter(|member| member.role.is_workers());
-                workers.any(|member| won(&member.pod_name(world.job))) || all_done()
-            }
-        };
+        let holds = self.has_succeeded(uid, job, attempt, &Fact::succeeded, &|pod| pod.is_ignored(rules));
+        let number = attempt.map(|attempt| attempt.number);
         demand!(holds, "completed, although in attempt {number:?} not everybody has succeeded who had to");
         Ok(())
+    }
+
+    /// Whether those have succeeded whom the job's policy names, as far as `won` says so; or all are done, for whom either does.
+    pub(super) fn has_succeeded(
+        &self,
+        uid: &str,
+        job: &TrainingJob,
+        attempt: Option<&Attempt>,
+        won: &dyn Fn(&Fact) -> bool,
+        ignored: &dyn Fn(&Fact) -> bool,
+    ) -> bool {
+        let number = attempt.map(|attempt| attempt.number);
+        let world = Roles::of(job);
+        let has_won = |name: &str| self.of(uid, number).any(|pod| pod.name == name && won(pod));
+        let done =
+            |name: &str| has_won(name) || self.of(uid, number).any(|pod| pod.name == name && ignored(pod));
+        let all_done = |kind: RoleSuccess| {
+            let mut wanted = world.members().filter(|member| member.role.success == kind).peekable();
+            wanted.peek().is_some() && wanted.all(|one| done(&one.pod_name(world.job)))
+        };
+        // Who is asked for only now was no part of a world that was done before.
+        let shape = attempt.and_then(|attempt| attempt.world.as_deref()).unwrap_or_default();
+        let has_grown =
+            attempt.is_some_and(|attempt| attempt.created_time.is_some()) && shape != world.shape();
+        if has_grown && all_of_shape(world.job, shape, &has_won) {
+            return true;
+        }
+        if world.has_decider() {
+            return all_done(RoleSuccess::Decides);
+        }
+        let is_enough = match job.spec.success_policy() {
+            SuccessPolicy::AllWorkers => false,
+            SuccessPolicy::Leader => has_won(&world.leader()),
+            SuccessPolicy::AnyWorker => {
+                let mut workers = world.members().filter(|member| member.role.is_workers());
+                workers.any(|member| has_won(&member.pod_name(world.job)))
+            }
+        };
+        is_enough || all_done(RoleSuccess::Required)
     }
 
     /// A job goes on from the newest checkpoint that it was told of, and never from one that nobody told of. A failure after a new
@@ -310,8 +333,10 @@ impl Checker {
         let spoke = self.pods.iter().filter(of_leader).filter_map(|(pod, _)| self.said.get(pod)).max();
         let limit = SignedDuration::from_secs(job.spec.stall_timeout_seconds.unwrap_or(i64::MAX));
         // A leader that is done is silent: the others have as long from its end on. That end is told by another machine's clock.
-        let mut leaders = self.of(uid, Some(last.number)).filter(|pod| pod.name == leader);
-        let done = leaders.find_map(|pod| pod.done);
+        let sight = self.sight(by, name);
+        let is_seen = |event| sight.is_some_and(|sight| sight.has(Watched::Pods, event));
+        let leaders = self.of(uid, Some(last.number)).filter(|pod| pod.name == leader);
+        let done = leaders.filter(|pod| pod.seen_as.is_some_and(is_seen)).find_map(|pod| pod.done);
         let is_due = |(done, (began, now)): (Timestamp, (Timestamp, Timestamp))| {
             done > began || now.duration_since(done) >= limit - SECOND
         };
@@ -347,7 +372,7 @@ impl Checker {
             let is_so = match worker.phase {
                 Phase::Succeeded => pods.any(Fact::succeeded),
                 // Who was told to go has not done all that it had to, even if it ends with 0.
-                Phase::Failed => pods.any(|pod| pod.failed() || pod.going || pod.disruption.is_some()),
+                Phase::Failed => pods.any(|pod| pod.failed() || pod.is_taken()),
                 Phase::Running => pods.any(|pod| pod.ran),
                 Phase::Pending => true,
             };
@@ -389,43 +414,10 @@ pub(super) fn is_invalid(job: &TrainingJob) -> bool {
     problems.iter().any(|problem| problem.severity == Severity::Error)
 }
 
-/// What one part of a status says, no other part denies.
-fn coherent(status: &TrainingJobStatus) -> Verdict {
-    let terminal = status.is_terminal();
-    // A job that cannot be read has not ended: it goes on when somebody can.
-    let failed = status.condition(condition::FAILED);
-    let is_unreadable = failed.is_some_and(|failed| failed.status == "True" && failed.reason == UNREADABLE);
-    demand!(
-        status.completion_time.is_some() == (terminal && !is_unreadable),
-        "it ended at {:?} as {:?}",
-        status.completion_time,
-        status.state
-    );
-    demand!(!terminal || status.backoff_until.is_none(), "it has ended and waits for a restart");
-    if let Some(workers) = status.workers.filter(|_| !terminal) {
-        let sum = workers.active + workers.succeeded + workers.failed + workers.pending;
-        demand!(sum == workers.desired, "not all workers are accounted for: {workers:?}");
-    }
-    let open = open_attempt(status);
-    match status.state {
-        Some(State::Running) => {
-            let runs = open.is_some_and(|attempt| attempt.running_time.is_some());
-            let says = status.condition(condition::RUNNING).is_some_and(|running| running.status == "True");
-            demand!(runs && says, "running, but not since when");
-        }
-        Some(State::Initializing) => demand!(open.is_some(), "it is being started without an attempt"),
-        Some(State::Suspended | State::Completed | State::Failed) => {
-            demand!(open.is_none(), "{:?} with an attempt that goes on", status.state);
-        }
-        _ => {}
-    }
-    for (state, kind) in [
-        (State::Completed, condition::COMPLETED),
-        (State::Failed, condition::FAILED),
-        (State::Suspended, condition::SUSPENDED),
-    ] {
-        let holds = status.condition(kind).is_some_and(|condition| condition.status == "True");
-        demand!(holds == (status.state == Some(state)), "condition {kind} in state {:?}", status.state);
-    }
-    Ok(())
+/// Whether all pods of a world of this shape are so.
+fn all_of_shape(job: &str, shape: &str, is_so: &dyn Fn(&str) -> bool) -> bool {
+    let roles = shape.split(',').filter_map(|part| part.split_once('='));
+    let mut roles = roles.map(|(role, replicas)| (role, replicas.parse::<u32>().unwrap_or(0))).peekable();
+    roles.peek().is_some()
+        && roles.all(|(role, replicas)| (0..replicas).all(|index| is_so(&names::pod(job, role, index))))
 }

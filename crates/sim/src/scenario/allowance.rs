@@ -16,7 +16,8 @@ pub(super) enum Sameness {
     /// The state, and the failures that were counted.
     Failures,
     State,
-    Nothing,
+    /// It ends as it should, unless it had no time to go wrong; and no more failures are counted.
+    Late,
 }
 
 /// What a disturbance may change, and why.
@@ -36,10 +37,11 @@ pub(super) struct Allowance {
 
 impl Disturbance {
     pub(super) fn allowance(self, scenario: &Scenario, missed_end: bool) -> Allowance {
-        use Sameness::{All, Decisions, Nothing, State};
+        use Sameness::{All, Decisions, Late, State};
         let (status, rounds) = match self {
-            // What happens goes by the clock, and does not wait for a cache that is so late: only the rules of every step count.
-            Disturbance::Watch(Delivery::Slow { time, .. }) if time > PATIENCE => (Nothing, NEVER),
+            // What happens goes by the clock, and does not wait for a cache that is so late: some of it finds nobody to happen to.
+            Disturbance::Watch(Delivery::Slow { time, .. }) if time > PATIENCE => (Late, NEVER),
+            Disturbance::Watch(_) if scenario.together => (Late, NEVER),
             // What was refused is remembered by the operator alone: another one, or one that is told late of the change that brought
             // the refusal, asks once more, and takes back what it made of the gang until it was refused.
             // It begins anew with the shortest wait between two tries, too.

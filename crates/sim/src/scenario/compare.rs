@@ -5,6 +5,7 @@ use std::panic::catch_unwind;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use trainyard_api::State;
 use trainyard_plan::TargetKind;
 
 use super::allowance::{Sameness, asked, tallied};
@@ -129,7 +130,7 @@ pub fn compare(
         }
         Sameness::Decisions => same("it ends as", decisions(&end), decisions(&expected))?,
         Sameness::Failures => same("it ends as", failures(&end), failures(&expected))?,
-        Sameness::Nothing => return Ok(()),
+        Sameness::Late => return late(scenario, &end, &expected),
         Sameness::State => same("it ends as", state(&end), state(&expected))?,
     }
 
@@ -147,6 +148,23 @@ pub fn compare(
     let (heard, all) = (events_of(&world), events_of(calm));
     if allowance.rounds == 0 && !heard.is_subset(&all) {
         return Err(format!("events that nobody else heard of: {:?}", heard.difference(&all)));
+    }
+    Ok(())
+}
+
+/// It ends as it should; nothing is counted that did not happen. What goes wrong may have found nobody to happen to, and a deadline does not
+/// wait for anybody.
+fn late(scenario: &Scenario, end: &End, expected: &End) -> Result<(), String> {
+    let (is, should) = (state(end), state(expected));
+    let got_away = scenario.end == Some(State::Failed) && is == Some(json!(State::Completed));
+    let spec = (scenario.spec)();
+    let is_overdue = spec.active_deadline_seconds.is_some() && is == Some(json!(State::Failed));
+    if is != should && !got_away && !is_overdue && !scenario.together {
+        return Err(format!("it ends as {is:?}, and not {should:?}"));
+    }
+    let counted = |end: &End| failures(end).and_then(|(_, counted)| counted.as_i64()).unwrap_or_default();
+    if should.is_some() && counted(end) > counted(expected) {
+        return Err(format!("{} failures were counted, and not {}", counted(end), counted(expected)));
     }
     Ok(())
 }

@@ -6,14 +6,15 @@ use serde_json::json;
 use trainyard_api::{Role, RoleOrder, RoleSuccess, State, SuccessPolicy, TrainingJobSpec, names};
 use trainyard_plan::TargetKind;
 
-use super::{Act, NAME, Scenario};
+use super::stops::stops;
+use super::{Act, NAME, Scenario, scenario};
 use crate::world::World;
 
 pub fn spec() -> TrainingJobSpec {
     TrainingJobSpec { image: Some("my/trainer:1".into()), num_workers: Some(2), ..TrainingJobSpec::default() }
 }
 
-fn kept() -> TrainingJobSpec {
+pub(super) fn kept() -> TrainingJobSpec {
     TrainingJobSpec { checkpoint_dir: Some("/checkpoints".into()), ..spec() }
 }
 
@@ -25,7 +26,7 @@ fn passing() -> TrainingJobSpec {
     }
 }
 
-fn one_by_one() -> TrainingJobSpec {
+pub(super) fn one_by_one() -> TrainingJobSpec {
     let policy = json!({"restartScope": "Worker"});
     TrainingJobSpec { failure_policy: serde_json::from_value(policy).ok(), ..kept() }
 }
@@ -83,7 +84,7 @@ fn any_of_them() -> TrainingJobSpec {
 }
 
 /// Somebody deletes an object, and makes one of the same name that is not ours.
-fn in_its_place(world: &mut World, kind: TargetKind, name: &str) {
+pub(super) fn in_its_place(world: &mut World, kind: TargetKind, name: &str) {
     let is_ours = world.server().all(kind).get(name).is_some_and(|child| child.ours);
     if is_ours {
         world.remove(kind, name);
@@ -118,8 +119,7 @@ pub fn library() -> Vec<Scenario> {
     let delete: Act = |world| world.delete_job(NAME);
     // Whoever comes next is put on the same one.
     let announce: Act = |world| world.announce("bert-workers-1");
-    let scenario = |name, acts, end| Scenario { name, spec: kept, acts, end, refused: false, forced: false };
-    vec![
+    let mut library = vec![
         scenario("create and complete", vec![run, succeed], Some(State::Completed)),
         Scenario {
             spec: one_by_one,
@@ -521,5 +521,7 @@ pub fn library() -> Vec<Scenario> {
                 Some(State::Running),
             )
         },
-    ]
+    ];
+    library.extend(stops());
+    library
 }

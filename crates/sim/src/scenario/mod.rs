@@ -4,6 +4,7 @@
 mod allowance;
 mod compare;
 mod library;
+mod stops;
 
 use std::time::Duration;
 
@@ -30,6 +31,10 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Longer than an operator waits for the echo of its own writes.
 const TOO_LONG: Duration = Duration::from_secs(45);
 
+/// So often, and for so long each time, a story is given time to come to its end: longer than the longest backoff in one.
+const ROUNDS: usize = 8;
+const MOMENTS: Duration = Duration::from_secs(20);
+
 /// How long after an act the events come that waited for it.
 const MOMENT: Duration = Duration::from_secs(1);
 
@@ -49,6 +54,14 @@ pub struct Scenario {
     pub refused: bool,
     /// A pod is forced to go.
     pub forced: bool,
+    /// A job is changed in the moment in which something happens to its pods: who is told of only one of them cannot decide as if it
+    /// knew both.
+    pub together: bool,
+}
+
+/// One with checkpoints, in which nothing is refused or forced.
+fn scenario(name: &'static str, acts: Vec<Act>, end: Option<State>) -> Scenario {
+    Scenario { name, spec: library::kept, acts, end, refused: false, forced: false, together: false }
 }
 
 /// What goes wrong in a scenario.
@@ -120,6 +133,9 @@ fn tell_in(mut world: World, scenario: &Scenario, disturbance: Disturbance) -> W
     rest(&mut world, |_| {}, disturbance, &mut crashed);
     if let Disturbance::Watch(Delivery::Slow { time, .. }) = disturbance {
         world.pass(time);
+        if time > PATIENCE {
+            finish(&mut world, scenario);
+        }
     }
 
     // Details may lag behind by a few seconds.
@@ -128,6 +144,29 @@ fn tell_in(mut world: World, scenario: &Scenario, disturbance: Disturbance) -> W
     world.pass(Duration::from_secs(10));
     world.expect_quiet();
     world
+}
+
+/// What happens goes by the clock, and does not wait for a cache that is late: the last of it may have found nobody to happen to. So the
+/// cluster goes on with it, until the story has come to its end.
+fn finish(world: &mut World, scenario: &Scenario) {
+    let end = scenario.end;
+    for _ in 0..ROUNDS {
+        if world.state(NAME) == end {
+            return;
+        }
+        if end.is_some() && !world.exists(NAME) {
+            // As long as the job before was there, it was refused.
+            world.submit(NAME, (scenario.spec)());
+        }
+        world.release();
+        world.settle();
+        world.run_all();
+        world.settle();
+        if end != Some(State::Running) {
+            world.succeed_all();
+        }
+        world.pass(MOMENTS);
+    }
 }
 
 /// An act, before which, or during which, the operator may be replaced.

@@ -29,6 +29,8 @@ pub struct Child {
     pub resume: Option<String>,
     /// Its place in the world of ranks.
     pub rank: Option<String>,
+    /// The nodes that it is to be kept away from.
+    pub avoids: Vec<String>,
 }
 
 impl Child {

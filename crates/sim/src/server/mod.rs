@@ -20,7 +20,7 @@ use kube::runtime::watcher::Event;
 use serde_json::Value;
 use trainyard_api::{AgentReport, CheckpointStatus, TrainingJob, TrainingJobSpec};
 use trainyard_operator::{JobRef, NewEvent, Refusal, Sighting, Watched, Written};
-use trainyard_plan::{NewObject, Target, TargetKind};
+use trainyard_plan::{NewObject, NodeState, Target, TargetKind};
 use trainyard_progress::Progress;
 
 use self::past::Past;
@@ -150,6 +150,10 @@ pub struct Server {
     pub dead: BTreeSet<String>,
     /// Those of them that are not even known any more.
     pub removed: BTreeSet<String>,
+    /// Operators may not look at nodes.
+    pub hides_nodes: bool,
+    /// What each process was last answered about each node.
+    pub(crate) answers: BTreeMap<(usize, String), NodeState>,
     /// Nodes that are about to be taken away.
     pub announced: BTreeSet<String>,
     /// Statuses go through JSON and back, as on the wire. It takes most of the time of a history, so not every one does.
@@ -228,6 +232,8 @@ impl Server {
             unreadable: BTreeSet::new(),
             dead: BTreeSet::new(),
             removed: BTreeSet::new(),
+            hides_nodes: false,
+            answers: BTreeMap::new(),
             announced: BTreeSet::new(),
             speaks_json: true,
             keeps_made: false,

@@ -45,6 +45,7 @@ impl Server {
             first_told: self.journal[watched(kind) as usize].len(),
             resume: None,
             rank: None,
+            avoids: Vec::new(),
         };
         if child.is_selected() {
             let sighting = told(self.speaks_json, kind, &child.value, None);

@@ -43,6 +43,7 @@ impl Server {
         if let (NewObject::Pod(pod), Some(child)) = (object, self.children[kind as usize].get_mut(&name)) {
             child.resume = variable(pod, "RESUME_FROM_CHECKPOINT");
             child.rank = variable(pod, "RANK").or_else(|| variable(pod, "PET_NODE_RANK"));
+            child.avoids = avoids(pod);
         }
         self.is_of(by, job, kind, &name);
         // What is made for a job that is gone goes after it.
@@ -247,6 +248,7 @@ impl Server {
 
     pub fn node(&self, name: &str) -> NodeState {
         match name {
+            _ if self.hides_nodes => NodeState::Hidden,
             name if self.removed.contains(name) => NodeState::Gone,
             name if self.dead.contains(name) => NodeState::Unreachable,
             _ => NodeState::Ready,
@@ -299,4 +301,15 @@ fn variable(pod: &Pod, name: &str) -> Option<String> {
     let containers = pod.spec.as_ref().map(|spec| &spec.containers);
     let mut variables = containers.into_iter().flatten().flat_map(|container| container.env.iter().flatten());
     variables.find(|variable| variable.name == name)?.value.clone()
+}
+
+/// The nodes that a pod is to be kept away from, if there are others.
+fn avoids(pod: &Pod) -> Vec<String> {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
+    let preferred =
+        affinity.and_then(|affinity| affinity.preferred_during_scheduling_ignored_during_execution.as_ref());
+    let fields =
+        preferred.into_iter().flatten().flat_map(|term| term.preference.match_fields.iter().flatten());
+    let away = fields.filter(|field| field.key == "metadata.name" && field.operator == "NotIn");
+    away.flat_map(|field| field.values.iter().flatten().cloned()).collect()
 }

@@ -1,6 +1,7 @@
 //! What users and the cluster do.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 use trainyard_api::checkpoint::AGENT_CONTAINER;
 use trainyard_api::{AgentReport, CheckpointStatus, TrainingJobSpec, names};
@@ -11,6 +12,9 @@ use trainyard_progress::Reading;
 use super::World;
 use crate::port::lock;
 use crate::server::{Actor, Body, Child, Deed, NAMESPACE};
+
+/// So many epochs all programs have before them.
+const EPOCHS: f64 = 100.0;
 
 impl World {
     pub fn submit(&mut self, name: &str, spec: TrainingJobSpec) {
@@ -93,13 +97,13 @@ impl World {
         self.server().all(TargetKind::Pod).keys().cloned().collect()
     }
 
-    fn pod(&mut self, name: &str, why: &str, change: impl FnOnce(&mut Body)) {
+    pub(super) fn pod(&mut self, name: &str, why: &str, change: impl FnOnce(&mut Body)) {
         self.tell(|| format!("cluster: {name} {why}"));
         self.server().alter(Actor::Cluster, TargetKind::Pod, name, change);
         self.witness();
     }
 
-    fn has_ended(&self, name: &str) -> bool {
+    pub(super) fn has_ended(&self, name: &str) -> bool {
         self.server().all(TargetKind::Pod).get(name).is_none_or(Child::has_ended)
     }
 
@@ -124,6 +128,7 @@ impl World {
             if led.is_some() {
                 status["initContainerStatuses"] = agent_runs();
             }
+            keep_disruption(pod, &mut status);
             pod.set_status(|| format!("node-{name}"), status);
         });
         if let Some((job, uid)) = led {
@@ -209,12 +214,14 @@ impl World {
         let Some(uid) = self.leader(job) else { return };
         let now = self.now();
         self.tell(|| format!("program of {job} goes on"));
-        {
+        let (about, epoch) = {
             let mut server = self.server();
             let said = server.said.entry(uid.clone()).or_default();
             let epoch = said.epoch.unwrap_or_default() + 1.0;
-            said.take(Reading { epoch: Some(epoch), epochs: Some(100.0), ..Reading::default() }, now);
-        }
+            said.take(Reading { epoch: Some(epoch), epochs: Some(EPOCHS), ..Reading::default() }, now);
+            (server.job(job).and_then(|job| job.metadata.uid.clone()).unwrap_or_default(), epoch)
+        };
+        self.check.hear_epoch(about, epoch);
         self.check.said.insert(uid.clone(), now);
         self.heard(job, &uid);
     }
@@ -225,12 +232,14 @@ impl World {
         if !self.server().job(job).is_some_and(|job| job.spec.checkpoints_on()) {
             return;
         }
+        let now = Timestamp::from_second(self.now().as_second()).unwrap_or_default();
         let checkpoint = {
             let mut server = self.server();
             let step = server.stored.get(job).and_then(|stored| stored.step).unwrap_or_default() + 10;
             let checkpoint = CheckpointStatus {
                 path: format!("/checkpoints/step-{step}"),
                 step: Some(step),
+                time: Some(Time(now)),
                 ..CheckpointStatus::default()
             };
             server.stored.insert(job.to_owned(), checkpoint.clone());
@@ -245,12 +254,25 @@ impl World {
         }
     }
 
-    fn end(&mut self, name: &str, why: &str, code: i32, reason: &str, disruption: Option<&str>) {
+    fn end(&mut self, name: &str, why: &str, code: i32, reason: &str) {
+        let phase = if code == 0 { "Succeeded" } else { "Failed" };
+        self.end_as(name, why, phase, code, reason, |_| {});
+    }
+
+    /// The program of a pod has ended with this code, and its kubelet says so, and what else there is to say.
+    pub(super) fn end_as(
+        &mut self,
+        name: &str,
+        why: &str,
+        phase: &str,
+        code: i32,
+        reason: &str,
+        more: impl FnOnce(&mut Value),
+    ) {
         if self.has_ended(name) {
             return;
         }
         let now = Timestamp::from_second(self.now().as_second()).unwrap_or_default();
-        let phase = if code == 0 { "Succeeded" } else { "Failed" };
         self.pod(name, why, |pod| {
             let mut status = json!({
                 "phase": phase,
@@ -259,16 +281,14 @@ impl World {
                         "exitCode": code, "reason": reason, "finishedAt": now.to_string(),
                     }}}],
             });
-            if let Some(reason) = disruption {
-                status["conditions"] =
-                    json!([{"type": "DisruptionTarget", "status": "True", "reason": reason}]);
-            }
+            keep_disruption(pod, &mut status);
+            more(&mut status);
             pod.set_status(|| format!("node-{name}"), status);
         });
     }
 
     pub fn succeed(&mut self, name: &str) {
-        self.end(name, "succeeds", 0, "Completed", None);
+        self.end(name, "succeeds", 0, "Completed");
     }
 
     pub fn succeed_all(&mut self) {
@@ -287,16 +307,12 @@ impl World {
         if let Some(uid) = uid.filter(|_| !words.is_empty() && !self.has_ended(name)) {
             self.server().logs.insert(uid, words.to_owned());
         }
-        self.end(name, &format!("fails with {code}"), code, "Error", None);
+        self.end(name, &format!("fails with {code}"), code, "Error");
     }
 
     /// It uses more memory than it may.
     pub fn out_of_memory(&mut self, name: &str) {
-        self.end(name, "uses too much memory", 137, "OOMKilled", None);
-    }
-
-    pub fn evict(&mut self, name: &str) {
-        self.end(name, "is evicted", 137, "Error", Some("EvictionByEvictionAPI"));
+        self.end(name, "uses too much memory", 137, "OOMKilled");
     }
 
     pub fn cannot_be_placed(&mut self, name: &str) {
@@ -311,58 +327,12 @@ impl World {
         }
     }
 
-    /// The node of this pod is gone: the pod is marked, and only force can remove it, or the node's removal.
-    pub fn lose_node(&mut self, name: &str) {
-        let node = self.server().all(TargetKind::Pod).get(name).and_then(|pod| pod.node().map(str::to_owned));
-        let Some(node) = node.filter(|_| !self.has_ended(name)) else { return };
-        self.server().dead.insert(node);
-        self.pod(name, "loses its node", |pod| {
-            pod.rest_mut()["status"]["conditions"] = json!([{
-                "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
-            }]);
-        });
-        self.server().remove(Actor::Cluster, TargetKind::Pod, name, None);
-        self.server().logs(|| Deed::Remove(TargetKind::Pod, name.to_owned(), None));
-        self.witness();
-    }
-
-    /// Its node is not there any more at all. Whoever removes what was on it is slow.
-    pub fn remove_node(&mut self, name: &str) {
-        self.lose_node(name);
-        let node = self.server().all(TargetKind::Pod).get(name).and_then(|pod| pod.node().map(str::to_owned));
-        if let Some(node) = node {
-            self.tell(|| format!("cluster: {node} is removed"));
-            self.server().removed.insert(node);
-        }
-    }
-
-    /// It is announced that the node of this pod will be taken away.
-    pub fn announce(&mut self, name: &str) {
-        let node = self.server().all(TargetKind::Pod).get(name).and_then(|pod| pod.node().map(str::to_owned));
-        let Some(node) = node else { return };
-        self.tell(|| format!("cluster: {node} will be taken away"));
-        self.check.announce(&node);
-        self.server().announced.insert(node);
-    }
-
-    /// That was taken back.
-    pub fn keep_nodes(&mut self) {
-        self.server().announced.clear();
-    }
-
     /// A pod is gone without a trace.
     pub fn lose_pod(&mut self, name: &str) {
         self.tell(|| format!("cluster: {name} is gone"));
         self.server().remove(Actor::Cluster, TargetKind::Pod, name, Some(0));
         self.server().logs(|| Deed::Remove(TargetKind::Pod, name.to_owned(), Some(0)));
         self.witness();
-    }
-
-    /// Nodes are well again.
-    pub fn heal_nodes(&mut self) {
-        self.tell(|| "cluster: all nodes answer".to_owned());
-        self.server().dead.clear();
-        self.server().removed.clear();
     }
 
     /// Pods that are marked for deletion are gone now, unless their node is dead. Says whether there were any.
@@ -377,6 +347,14 @@ impl World {
             self.lose_pod(name);
         }
         !going.is_empty()
+    }
+}
+
+/// That the cluster takes a pod is not forgotten when something else happens to it.
+fn keep_disruption(pod: &Body, status: &mut Value) {
+    let conditions = &pod["status"]["conditions"];
+    if conditions[0]["type"] == "DisruptionTarget" {
+        status["conditions"] = conditions.clone();
     }
 }
 

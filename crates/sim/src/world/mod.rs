@@ -4,6 +4,7 @@
 
 mod cluster;
 mod late;
+mod taken;
 mod time;
 mod watches;
 

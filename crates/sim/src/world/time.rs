@@ -180,6 +180,14 @@ impl World {
         }
     }
 
+    /// No claim is left of a job that wanted it gone.
+    pub(crate) fn expect_no_claims(&mut self) {
+        let left = self.check.claims_left(&self.server());
+        if let Err(complaint) = left {
+            self.fail(&complaint);
+        }
+    }
+
     /// When nothing changes, the API server is not asked for anything, however often the operators look.
     pub fn expect_quiet(&mut self) {
         let before = (self.server().version(), self.calls);
