@@ -68,8 +68,6 @@ impl Checker {
                 }
                 None => self.misled,
             };
-            // Who has read the status that somebody took away, and asked in vain for a pod that never was, takes it for gone.
-            let misled = misled || self.robbed.contains(uid);
             demand!(taken || misled, "attempt {} was disrupted, and nobody was taken", attempt.number);
         }
         let counted = |status: &TrainingJobStatus| status.restarts.unwrap_or_default().application;
