@@ -229,7 +229,10 @@ fn is_exception(line: &str) -> bool {
 /// The root is told last in torchrun's report ("Root Cause (first observed failure)"); the first code is that of a log line.
 fn child_code(lines: &[&str]) -> Option<i32> {
     let pattern = CHILD_CODE.as_ref()?;
-    let code = |line: &&str| pattern.captures(line)?.get(1)?.as_str().parse::<i32>().ok();
+    let code = |line: &&str| {
+        // Nearly every line is no such line, and that is seen sooner without the pattern.
+        line.contains("exitcode").then(|| pattern.captures(line))??.get(1)?.as_str().parse::<i32>().ok()
+    };
     let root = lines.iter().position(|line| line.contains("Root Cause"));
     let in_root = root.and_then(|at| lines[at..].iter().find_map(code));
     in_root.or_else(|| lines.iter().find_map(code)).map(|code| if code < 0 { 128 - code } else { code })
