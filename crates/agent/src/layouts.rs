@@ -12,6 +12,7 @@ mod megatron;
 mod orbax;
 mod tensorflow;
 mod torch;
+mod unfinished;
 mod xgboost;
 
 use std::collections::{BTreeSet, HashSet};
@@ -310,8 +311,13 @@ impl Claimed {
         self.candidates.push(candidate);
     }
 
-    /// Is it, or something that it is in, claimed already?
+    /// Is it nobody's to claim any more? It, or something that it is in, is claimed already, or has not been finished.
     fn covers(&self, path: &str) -> bool {
+        is_unfinished(path) || self.has(path)
+    }
+
+    /// Is it, or something that it is in, claimed already?
+    fn has(&self, path: &str) -> bool {
         let mut path = path;
         while !path.is_empty() {
             if self.paths.contains(path) {
@@ -383,6 +389,7 @@ impl Reader<'_> {
 }
 
 pub(crate) use content::ending;
+pub(crate) use unfinished::is_unfinished;
 
 /// Is this a name of what programs save their state in?
 pub(crate) fn may_be_state(path: &str) -> bool {
@@ -392,18 +399,6 @@ pub(crate) fn may_be_state(path: &str) -> bool {
 /// Is it in a directory that is named like one of the Trainer's?
 fn huggingface_parent(path: &str) -> bool {
     huggingface::is_named(tree::parent(path))
-}
-
-/// Is this a name that programs give to what they have not finished?
-pub(crate) fn is_unfinished_name(name: &str) -> bool {
-    const ENDINGS: [&str; 7] = [".tmp", ".temp", ".part", ".partial", ".incomplete", ".lock", "~"];
-    let lower = name.to_lowercase();
-    ENDINGS.iter().any(|ending| lower.ends_with(ending))
-        || lower.contains(".tmp.")
-        || lower.contains(".tmp-")
-        || lower.contains("orbax-checkpoint-tmp")
-        || lower.ends_with("_tmp")
-        || lower.ends_with("_temp")
 }
 
 /// Files without which a checkpoint is partial. They are the first to go when it is removed.

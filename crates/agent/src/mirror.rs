@@ -186,7 +186,11 @@ impl Kept for Marker {
 /// The complete checkpoints in a bucket, newest first.
 pub fn markers(bucket: &dyn Store) -> Result<Vec<Marker>, StoreError> {
     let tree = Tree::new(bucket.list()?.entries);
-    let is_marker = |path: &str, size: u64| path.ends_with(MARKER) && size <= LARGEST_MARKER;
+    let is_marker = |path: &str, size: u64| {
+        // Earlier versions copied what had not been finished.
+        let is_finished = |path: &str| !layouts::is_unfinished(path);
+        size <= LARGEST_MARKER && path.strip_suffix(MARKER).is_some_and(is_finished)
+    };
     let mut markers = Vec::new();
     for entry in tree.entries().filter(|entry| entry.is_file() && is_marker(&entry.path, entry.size())) {
         let content = match bucket.read(&entry.path, 0..entry.size()) {

@@ -10,11 +10,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::crew::{Crews, Lacked};
 use crate::ignored::{Ignored, Save};
-use crate::layouts::{self, Candidate, Layout, Proof, Verdict, is_unfinished_name};
+use crate::layouts::{self, Candidate, Layout, Proof, Verdict, is_unfinished};
 use crate::numbers::Numbers;
 use crate::sets::{self, Evidence, Found, State};
 use crate::store::{Store, StoreError};
-use crate::tree::{self, Tree};
+use crate::tree::Tree;
 
 /// What has changed within this time may still be being written.
 pub const QUIET: Duration = Duration::from_secs(5);
@@ -164,7 +164,7 @@ impl Scanner {
             survey.add(found, now);
         }
         let is_recent = |entry: &&crate::store::Entry| is_near(entry.modified, now.wall);
-        let is_unfinished = |entry: &&crate::store::Entry| is_unfinished_name(tree::name(&entry.path));
+        let is_unfinished = |entry: &&crate::store::Entry| is_unfinished(&entry.path);
         if writers == Writers::Some
             && survey.tree.entries().filter(is_unfinished).any(|entry| is_recent(&entry))
         {

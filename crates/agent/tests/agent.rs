@@ -475,6 +475,10 @@ fn an_unfinished_name_says_that_something_is_being_written() {
     assert!(agent.look(at(2)).writing);
     place.date(".checkpoint.tmp", SystemTime::now() - Duration::from_mins(1));
     assert!(!agent.look(at(60)).writing);
+    // And so does what is in a directory that is called so.
+    place.add("step-3.tmp/model.pt", files::torch(&[]));
+    let report = agent.look(at(62));
+    assert!(report.writing && report.checkpoint.is_none());
 }
 
 #[test]

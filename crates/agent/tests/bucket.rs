@@ -179,6 +179,28 @@ fn a_start_afresh_is_not_forgotten_by_the_pods_that_come_after() {
 }
 
 #[test]
+fn what_was_copied_before_it_was_finished_is_passed_over() {
+    let world = World::new();
+    let mut agent = world.agent("before", options());
+    agent.begin(at(0));
+    world.save("before", &vec![file("step-3.pt", files::torch(&[]))]);
+    agent.finish(at(10));
+    // As earlier versions did.
+    let content = files::torch(&[]);
+    let marker = format!(
+        r#"{{"path": "step-9.tmp/model.pt", "step": 9, "layout": "torch", "roots": ["step-9.tmp/model.pt"],
+            "files": [{{"path": "step-9.tmp/model.pt", "size": {}}}]}}"#,
+        content.len()
+    );
+    let bucket = world.bucket();
+    bucket.write("step-9.tmp/model.pt", &content).unwrap();
+    bucket.write("step-9.tmp/model.pt.complete", marker.as_bytes()).unwrap();
+    let mut agent = world.agent("after", Options { attempt: Some("uid/2".to_owned()), ..told("step-3.pt") });
+    let report = agent.begin(at(0));
+    assert_eq!((agent.start(), path(&report)), (Start::Ready, Some("s3://bucket/ml/bert/step-3.pt")));
+}
+
+#[test]
 fn what_does_not_look_like_a_checkpoint_when_it_is_back_is_passed_over() {
     let world = World::new();
     let mut agent = world.agent("before", options());

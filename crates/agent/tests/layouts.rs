@@ -418,6 +418,42 @@ fn orbax() {
 }
 
 #[test]
+fn what_is_still_to_be_renamed_is_no_checkpoint() {
+    for unfinished in [
+        "step-300.tmp/model.pt",
+        "tmp-checkpoint-300/model.safetensors",
+        "tmp_step_300.pt",
+        "tmp_step_300/model.pt",
+        "step_300_incomplete/model.pt",
+        "step-300.partial/model.pt",
+        ".step-300/model.pt",
+        "step-300.tmp/nested/epoch-9.pt",
+    ] {
+        let content = if unfinished.ends_with("pt") {
+            fixtures::torch(&[("step", 99)])
+        } else {
+            fixtures::safetensors(4)
+        };
+        let files = vec![
+            file("step-200/model.pt", fixtures::torch(&[])),
+            file("step-200/optimizer.pt", fixtures::torch(&[])),
+            file(unfinished, content),
+        ];
+        on_every_store(&files, |survey, _| {
+            assert_eq!(names(survey), (vec!["step-200".to_owned()], vec![]), "{unfinished}");
+        });
+    }
+    // Whatever its layout is.
+    for files in [
+        fixtures::huggingface("step-3.tmp/checkpoint-500", 500),
+        fixtures::dcp("step-3.tmp"),
+        fixtures::tensorflow("a.tmp/ckpt-5"),
+    ] {
+        on_every_store(&files, |survey, _| assert_eq!(names(survey), (vec![], vec![])));
+    }
+}
+
+#[test]
 fn megatron() {
     let mut files = fixtures::megatron(100);
     assert_complete(&files, Layout::Megatron, "iter_0000100", Some(100), None);

@@ -8,14 +8,14 @@ use crate::numbers;
 use crate::store::StoreError;
 use crate::tree::{self, Tree};
 
-use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict, is_unfinished_name};
+use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict};
 
 const METADATA: &str = ".metadata";
 
 pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     let found: Vec<_> = tree.directories().filter(|path| is_dcp(tree, path)).map(str::to_owned).collect();
     for path in found {
-        if !claimed.covers(&path) && !is_unfinished_name(tree::name(&path)) {
+        if !claimed.covers(&path) {
             let mut candidate = Candidate::directory(Layout::Dcp, tree, &path);
             // A program that saves right into the place: only what is its own may be moved.
             if path.is_empty() {

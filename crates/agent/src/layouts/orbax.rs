@@ -22,7 +22,10 @@ const MARKS: [&str; 6] = [METADATA, COMMITTED, "_METADATA", "_sharding", MANIFES
 pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     let found: Vec<_> = tree.directories().filter(|path| is_orbax(tree, path)).map(str::to_owned).collect();
     for path in found {
-        if !claimed.covers(&path) {
+        // What it has not finished is told by its name, and is moved aside: nobody renames it any more.
+        let is_taken =
+            if tree::name(&path).contains(UNFINISHED) { claimed.has(&path) } else { claimed.covers(&path) };
+        if !is_taken {
             claimed.take(Candidate::directory(Layout::Orbax, tree, &path));
         }
     }

@@ -22,15 +22,12 @@ pub(super) const POINTER: &str = "checkpoint";
 pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     claim_saved_models(tree, claimed);
     let files = || tree.entries().filter(|entry| entry.is_file() && !claimed.covers(&entry.path));
-    // A lone `.index` can be anybody's; shards are named like nothing else.
+    // A lone `.index` can be anybody's; shards are named like nothing else. They are merged in a directory of their own (`_temp`), from
+    // which they are moved when they are complete.
     let prefixes: BTreeSet<&str> =
         files().filter_map(|entry| shard(&entry.path).map(|(prefix, ..)| prefix)).collect();
     let mut found = Vec::new();
     for prefix in prefixes {
-        // Shards are merged in a directory of their own, from which they are moved when they are complete.
-        if tree::parent(prefix).ends_with("_temp") {
-            continue;
-        }
         let is_part = |path: &str| {
             path == format!("{prefix}.index") || shard(path).is_some_and(|(of, ..)| of == prefix)
         };

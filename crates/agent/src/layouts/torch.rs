@@ -7,13 +7,13 @@ use crate::store::StoreError;
 use crate::tree::{self, Tree};
 
 use super::content::{self, ending};
-use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict, is_unfinished_name};
+use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict};
 
 pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     for entry in tree.entries().filter(|entry| entry.is_file()) {
         let name = tree::name(&entry.path);
         let is_torch = matches!(ending(name).as_str(), "pt" | "pth" | "ckpt" | "bin" | "tar");
-        if is_torch && !name.starts_with('.') && !is_unfinished_name(name) && !claimed.covers(&entry.path) {
+        if is_torch && !name.starts_with('.') && !claimed.covers(&entry.path) {
             claimed.take(Candidate::file(Layout::Torch, &entry.path));
         }
     }
