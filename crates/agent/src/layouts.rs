@@ -20,6 +20,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::numbers::Numbers;
+use crate::outputs::Thing;
 use crate::store::{Kind, Store, StoreError};
 use crate::tree::{self, Tree};
 
@@ -117,6 +118,11 @@ impl Candidate {
 
     pub(crate) fn is_one_file(&self) -> bool {
         self.files.as_slice() == [self.path.as_str()]
+    }
+
+    pub(crate) fn thing(&self) -> Thing<'_> {
+        let files = self.files.iter().map(String::as_str).collect();
+        Thing { layout: Some(self.layout), path: &self.path, files }
     }
 
     /// Its last part, without the directories above.

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::layouts;
 use crate::numbers::Numbers;
+use crate::outputs::{Evidence, Thing};
 use crate::scan::{self, Checkpoint, Survey};
 use crate::store::{Bucket, Kind, OURS, Store, StoreError, refuse_links};
 use crate::tree::{self, Tree};
@@ -145,6 +146,11 @@ impl Marker {
     fn name(path: &str) -> String {
         format!("{path}{MARKER}")
     }
+
+    fn thing(&self) -> Thing<'_> {
+        let layout = self.layout.as_deref().and_then(|word| word.parse().ok());
+        Thing { layout, path: &self.path, files: Kept::files(self) }
+    }
 }
 
 impl Part {
@@ -215,14 +221,24 @@ pub fn markers(bucket: &dyn Store) -> Result<Vec<Marker>, StoreError> {
             markers.push(marker);
         }
     }
+    // Earlier versions copied what a program had written beside its checkpoints.
+    let states = Evidence::of(markers.iter().map(Marker::thing));
+    markers.retain(|marker| !states.is_against(&marker.thing()));
     scan::sort_newest_first(&mut markers, Marker::place);
     Ok(markers)
 }
 
 /// Whether what a marker stands for is newer than all that the directory has.
 pub fn is_newer(marker: &Marker, survey: &Survey) -> bool {
+    let newest = survey.complete.first();
+    let states =
+        Evidence::of(newest.map(|newest| newest.candidate.thing()).into_iter().chain([marker.thing()]));
+    if states.is_against(&marker.thing()) {
+        return false;
+    }
+    let newest = newest.filter(|newest| !states.is_against(&newest.candidate.thing()));
     let mut both: Vec<(bool, scan::Place)> = vec![(true, marker.place())];
-    both.extend(survey.complete.first().map(|checkpoint| (false, checkpoint.place())));
+    both.extend(newest.map(|checkpoint| (false, checkpoint.place())));
     scan::sort_newest_first(&mut both, |(_, place)| place.clone());
     let is_first = both.first().is_some_and(|(is_in_bucket, _)| *is_in_bucket);
     is_first && !survey.complete.iter().any(|checkpoint| checkpoint.candidate.path == marker.path)
@@ -398,6 +414,8 @@ impl Mirror {
     pub fn newest(&self) -> Option<&Marker> {
         let mut usable: Vec<&Marker> =
             self.arrived.values().filter(|marker| !self.untouchable.contains(marker)).collect();
+        let states = Evidence::of(usable.iter().map(|marker| marker.thing()));
+        usable.retain(|marker| !states.is_against(&marker.thing()));
         scan::sort_newest_first(&mut usable, |marker| marker.place());
         usable.first().copied()
     }

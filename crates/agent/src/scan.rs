@@ -12,6 +12,7 @@ use crate::crew::{Crews, Lacked};
 use crate::ignored::{Ignored, Save};
 use crate::layouts::{self, Candidate, Layout, Proof, Verdict, is_unfinished};
 use crate::numbers::Numbers;
+use crate::outputs;
 use crate::sets::{self, Evidence, Found, State};
 use crate::store::{Store, StoreError};
 use crate::tree::Tree;
@@ -79,6 +80,8 @@ pub struct Scanner {
     crews: Option<Crews>,
     trusted: Option<String>,
     ignored: Ignored,
+    /// Also of what has been moved aside since.
+    states: outputs::Evidence,
 }
 
 #[derive(Debug)]
@@ -98,6 +101,7 @@ impl Scanner {
             crews: Some(Crews::default()),
             trusted: None,
             ignored: Ignored::default(),
+            states: outputs::Evidence::default(),
         }
     }
 
@@ -157,7 +161,13 @@ impl Scanner {
             trusted: self.trusted.as_deref(),
             now: now.wall,
         };
-        let joined = sets::join(found, evidence);
+        for found in found.iter().filter(|found| !matches!(found.state, State::Unknown)) {
+            self.states.add(&found.candidate.thing());
+        }
+        let mut joined = sets::join(found, evidence);
+        // After they are joined: what belongs to a checkpoint is a part of it.
+        let takes_all = self.layouts == [Layout::Files];
+        joined.found.retain(|found| takes_all || !self.states.is_against(&found.candidate.thing()));
         survey.spared = joined.spared;
         survey.lacks = joined.lacks;
         for found in joined.found {

@@ -738,11 +738,11 @@ fn what_could_not_be_listed_as_a_whole_is_not_taken_for_all() {
 
 #[test]
 fn what_has_not_changed_is_not_read_again() {
-    let place = Place::new().with("step-1.pt", files::torch(&[])).with("step-2.json", "{}");
-    let mut agent = place.agent(place.resumed_from("step-2.json"));
+    let place = Place::new().with("step-1.pt", files::torch(&[])).with("step-2.pt", files::torch(&[]));
+    let mut agent = place.agent(place.resumed_from("step-2.pt"));
     let first = agent.begin(at(0));
     // Were it read now, it would not be complete: it is another file with the same size, time and inode.
-    for name in ["step-1.pt", "step-2.json"] {
+    for name in ["step-1.pt", "step-2.pt"] {
         let path = place.root().join(name);
         let metadata = fs::metadata(&path).unwrap();
         let zeros = vec![0; usize::try_from(metadata.len()).unwrap()];

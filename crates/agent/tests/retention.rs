@@ -123,6 +123,47 @@ fn what_is_saved_more_often_makes_nothing_else_old() {
 }
 
 #[test]
+fn what_a_program_writes_beside_its_checkpoints_is_none() {
+    for (newest, states, outputs) in [
+        ("step-400.pt", vec![], all("samples/step-{}.json", (1..=7).map(|hundred| hundred * 100))),
+        ("step-400.pt", vec![], all("gallery/step-{}.json", (1..=7).map(|hundred| hundred * 100))),
+        ("checkpoint.pt", vec![], all("metrics-epoch-{}.json", 1..=7)),
+        ("checkpoints/last.ckpt", vec![], all("predictions/epoch-{}.json", 1..=5)),
+        ("last.pt", vec![], all("eval/epoch_{}/predictions.json", 1..=6)),
+        ("model.pt", vec![], all("embeddings_epoch_{}.npy", 1..=6)),
+        (
+            "step-1500.pt",
+            all("step-{}.pt", [500, 1000]),
+            all("maps/step-{}.npy", [200, 1800, 2000, 2200, 2400]),
+        ),
+    ] {
+        let place = place_of(&[states, vec![newest.to_owned()], outputs.clone()]);
+        assert_eq!(place.newest().as_deref(), Some(newest));
+        place.kept(1);
+        let gone: Vec<&String> = outputs.iter().filter(|name| !place.has(name)).collect();
+        assert!(gone.is_empty() && place.has(newest), "{gone:?}");
+    }
+    // Nor is it when what is beside it was moved aside.
+    let outputs = all("gallery/step-{}.json", 1..=5);
+    let place = place_of(std::slice::from_ref(&outputs));
+    place.write_at("step-4.pt", &files::torch(&[])[..60], SystemTime::now() - Duration::from_hours(1));
+    place.kept(1);
+    assert!(!place.has("step-4.pt") && outputs.iter().all(|name| place.has(name)));
+    // Nor before there is a checkpoint, if its name says so.
+    let outputs = all("samples/step-{}.json", 1..=5);
+    let place = place_of(std::slice::from_ref(&outputs));
+    assert_eq!(place.newest(), None);
+    place.kept(1);
+    assert!(outputs.iter().all(|name| place.has(name)));
+    // A program that saves nothing else is one that does it so.
+    let states = all("checkpoint-epoch-{}.json", 1..=5);
+    let place = place_of(std::slice::from_ref(&states));
+    assert_eq!(place.newest().as_ref(), states.last());
+    place.kept(2);
+    assert!(!place.has(&states[2]) && place.has(&states[3]) && place.has(&states[4]));
+}
+
+#[test]
 fn of_every_row_the_last_ones_stay() {
     let place = place_of(&[all("exp-a/epoch-{}.pt", 1..=10), all("exp-b/epoch-{}.pt", 11..=20)]);
     place.kept(3);
