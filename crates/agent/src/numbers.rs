@@ -76,6 +76,14 @@ pub fn of_name(name: &str) -> Numbers {
     if numbers.is_empty() { Numbers { step: thing, epoch: None } } else { numbers }
 }
 
+/// The same of a path: the directory may say in which epoch a step was (`epoch_2/step_100.pt`).
+pub fn of_path(path: &str) -> Numbers {
+    let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let parent = parent.rsplit_once('/').map_or(parent, |(_, last)| last);
+    let above = if is_strong(name) && is_pure(parent) { of_name(parent).epoch } else { None };
+    of_name(name).or(Numbers { step: None, epoch: above })
+}
+
 /// Does it say nothing about how far it is, or no more than which one of several things it is (`model_1.pt`)?
 pub fn is_part(name: &str) -> bool {
     read(name).0.is_empty()
@@ -417,13 +425,17 @@ fn is_within_a_word(rest: &str) -> bool {
         && !next.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// A name without its ending, if that is one: a dot and letters. `.pth.tar` is one.
+/// A name without its ending, if that is one: a dot, a letter, and more of them or digits. `.pth.tar` is one, `.ckpt-1000` is not.
 fn stem(name: &str) -> &str {
     let name = name.strip_suffix(".tar").unwrap_or(name);
     match name.rsplit_once('.') {
-        Some((stem, ending)) if !stem.is_empty() && ending.starts_with(|c: char| c.is_alphabetic()) => stem,
+        Some((stem, ending)) if !stem.is_empty() && is_ending(ending) => stem,
         _ => name,
     }
+}
+
+fn is_ending(text: &str) -> bool {
+    text.starts_with(char::is_alphabetic) && text.chars().all(char::is_alphanumeric)
 }
 
 #[cfg(test)]
@@ -472,6 +484,7 @@ mod tests {
             ("model_epoch1_batch500.pt", "/model_epoch#.pt"),
             ("batch_5.pt", "/batch_#.pt"),
             ("checkpoint_1_500.pt", "/checkpoint_#_#.pt"),
+            ("model.ckpt-1000", "/model.ckpt-#"),
             ("model_1_epoch_3.pt", "/model_1_epoch_#.pt"),
             ("model_5.pt", "/model_#.pt"),
             ("1000.pth.tar", "/#.pth.tar"),
@@ -500,6 +513,21 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_tells_the_epoch_of_a_step() {
+        for (path, step, epoch) in [
+            ("a/epoch_2/step_100.pt", Some(100), Some(2)),
+            ("epoch-2/epoch-3-step-100.pt", Some(100), Some(3)),
+            ("epoch-2/epoch-3.pt", None, Some(3)),
+            // What is in a row of epochs, or a setting.
+            ("epoch-2/model_1.pt", Some(1), None),
+            ("run-epochs100/step-500.pt", Some(500), None),
+            ("step_100.pt", Some(100), None),
+        ] {
+            assert_eq!(of_path(path), Numbers { step, epoch }, "{path}");
+        }
+    }
+
+    #[test]
     fn names_tell_steps_and_epochs() {
         let cases = [
             ("checkpoint-epoch-3-step-610.pt", Some(610), Some(3)),
@@ -514,6 +542,8 @@ mod tests {
             ("1000", Some(1000), None),
             ("00042.npz", Some(42), None),
             ("ckpt-7", Some(7), None),
+            ("model.ckpt-1000", Some(1000), None),
+            ("weights.h5", None, None),
             ("resnet-50.pt", None, None),
             ("e2e-example-config.json", None, None),
             ("model-7b-config.json", None, None),

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::crew::{Crews, Lacked};
 use crate::ignored::{Ignored, Save};
 use crate::layouts::{self, Candidate, Layout, Proof, Verdict, is_unfinished};
-use crate::numbers::Numbers;
+use crate::numbers::{self, Numbers};
 use crate::outputs;
 use crate::sets::{self, Evidence, Found, State};
 use crate::store::{Store, StoreError};
@@ -310,7 +310,7 @@ impl Checkpoint {
     }
 }
 
-/// Sorts by step, then epoch, then time. Of those that have come equally far, the one of the layout that asks for more is the
+/// Sorts by epoch and step where all names tell both, else by step, then time. Of those that have come equally far, the one of the layout that asks for more is the
 /// better one to go on from, then the larger one: programs save notes beside their checkpoints.
 ///
 /// A program may put the step into some names and not into others (`epoch-3.pt`, `epoch-3-step-610.pt`). Where not all have
@@ -342,11 +342,19 @@ enum Order {
 impl Order {
     fn of(places: impl Iterator<Item = Place>) -> Self {
         let places: Vec<Place> = places.collect();
-        if places.iter().all(|place| place.numbers.step.is_some()) {
-            return Self::Step;
-        }
-        if places.iter().all(|place| place.numbers.epoch.is_some()) {
+        let all_have_steps = places.iter().all(|place| place.numbers.step.is_some());
+        let all_have_epochs = places.iter().all(|place| place.numbers.epoch.is_some());
+        // Whoever names both may count steps anew in every epoch; where not, both say the same. Whoever names the step alone goes by it, and the
+        // epoch inside may begin anew with every attempt.
+        let goes_by_step = |place: &Place| {
+            let named = numbers::of_path(&place.path);
+            named.step.is_some() && named.epoch.is_none()
+        };
+        if all_have_epochs && (!all_have_steps || !places.iter().any(goes_by_step)) {
             return Self::Epoch;
+        }
+        if all_have_steps {
+            return Self::Step;
         }
         let best = |has_step: bool| {
             let of_a_kind = places.iter().filter(|place| place.numbers.step.is_some() == has_step);

@@ -215,11 +215,13 @@ fn family(candidate: &Candidate) -> Option<String> {
 
 /// The sets of a family, oldest first.
 fn in_order(members: Vec<Member>) -> Vec<Set> {
-    let all_have_steps = members.iter().all(|member| member.numbers.step.is_some());
+    let all = |has: fn(&Numbers) -> bool| members.iter().all(|member| has(&member.numbers));
+    // The step may begin anew with every epoch.
+    let steps_first = all(|numbers| numbers.step.is_some()) && !all(|numbers| numbers.epoch.is_some());
     let mut sets: BTreeMap<(Option<i64>, Option<i64>), Vec<Member>> = BTreeMap::new();
     for member in members {
         let Numbers { step, epoch } = member.numbers;
-        let far = if all_have_steps { (step, epoch) } else { (epoch, step) };
+        let far = if steps_first { (step, epoch) } else { (epoch, step) };
         sets.entry(far).or_default().push(member);
     }
     sets.into_values().flat_map(one_by_one).map(Set).collect()

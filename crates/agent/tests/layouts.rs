@@ -414,6 +414,16 @@ fn tensorflow() {
 }
 
 #[test]
+fn tensorflow_has_the_step_behind_a_name() {
+    for (prefix, step) in [("model.ckpt-1000", 1000), ("cp-0010.ckpt", 10), ("run/model.ckpt-5", 5)] {
+        assert_complete(&fixtures::tensorflow(prefix), Layout::TensorFlow, prefix, Some(step), None);
+    }
+    // As numbers, and not as texts.
+    let files = [900, 1000].map(|step| fixtures::tensorflow(&format!("model.ckpt-{step}"))).concat();
+    on_every_store(&files, |survey, _| assert_eq!(names(survey).0, ["model.ckpt-1000", "model.ckpt-900"]));
+}
+
+#[test]
 fn orbax() {
     assert_complete(&fixtures::orbax("100"), Layout::Orbax, "100", Some(100), None);
     let unfinished = fixtures::orbax("200.orbax-checkpoint-tmp-1234");

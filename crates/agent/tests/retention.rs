@@ -164,6 +164,39 @@ fn what_a_program_writes_beside_its_checkpoints_is_none() {
 }
 
 #[test]
+fn steps_may_begin_anew_with_every_epoch() {
+    for name in [
+        "epoch-{e}-step-{s}.pt",
+        "model_epoch{e}_batch{s}.pt",
+        "checkpoint_epoch_{e}_step_{s}/model.pt",
+        "epoch_{e}/step_{s}.pt",
+        "epoch_{e}/step_{s}/model.pt",
+    ] {
+        let of = |epoch: u32| {
+            all(&name.replace("{e}", &epoch.to_string()).replace("{s}", "{}"), [500, 1000, 1500])
+        };
+        let mut names = [of(0), of(1), of(2)].concat();
+        names.pop();
+        let place = place_of(std::slice::from_ref(&names));
+        let newest = place.newest().unwrap();
+        assert!(names[7].starts_with(&newest), "{newest}");
+        place.kept(2);
+        assert!(names[6..].iter().all(|name| place.has(name)), "{name}");
+        let is_one_row = !name.starts_with("epoch_");
+        assert_eq!(place.has(&names[2]), !is_one_row, "{name}");
+    }
+    // Global steps are in the same order either way.
+    let names = ["epoch-0-step-900.pt", "epoch-1-step-1000.pt", "epoch-1-step-1100.pt"];
+    assert_eq!(Place::with(names).newest().as_deref(), Some(names[2]));
+    // Where names tell steps only, epochs inside may begin anew with every attempt.
+    let place = Place::with([]);
+    for (name, epoch) in [("step-100.pt", 5), ("step-200.pt", 0)] {
+        place.write_at(name, &files::torch(&[("epoch", epoch)]), SystemTime::now() - Duration::from_hours(1));
+    }
+    assert_eq!(place.newest().as_deref(), Some("step-200.pt"));
+}
+
+#[test]
 fn of_every_row_the_last_ones_stay() {
     let place = place_of(&[all("exp-a/epoch-{}.pt", 1..=10), all("exp-b/epoch-{}.pt", 11..=20)]);
     place.kept(3);

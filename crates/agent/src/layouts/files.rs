@@ -207,5 +207,5 @@ pub(super) fn judge(
     if is_directory {
         proof = Proof::Quiet;
     }
-    Ok(Verdict::Complete { numbers: numbers::of_name(candidate.name()).or(inside), proof })
+    Ok(Verdict::Complete { numbers: numbers::of_path(&candidate.path).or(inside), proof })
 }

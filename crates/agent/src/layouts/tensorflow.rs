@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::formats::bundle::{self, Index};
 use crate::formats::protobuf;
-use crate::numbers;
+use crate::numbers::{self, Numbers};
 use crate::store::StoreError;
 use crate::tree::{self, Tree};
 
@@ -87,7 +87,9 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
     }
     Ok(match judge_bundle(&variables, candidate, reader)? {
         // What it takes along (vocabularies) is written before, and `fingerprint.pb` after it.
-        Verdict::Complete { numbers, .. } => Verdict::Complete { numbers, proof: Proof::Quiet },
+        Verdict::Complete { .. } => {
+            Verdict::Complete { numbers: numbers::of_name(candidate.name()), proof: Proof::Quiet }
+        }
         other => other,
     })
 }
@@ -118,7 +120,15 @@ fn judge_bundle(prefix: &str, candidate: &Candidate, reader: &Reader<'_>) -> Res
             Some(_) => {}
         }
     }
-    Ok(Verdict::Complete { numbers: numbers::of_name(candidate.name()), proof })
+    Ok(Verdict::Complete { numbers: numbers_of(candidate.name()), proof })
+}
+
+/// By words, or by the number behind it all, which TensorFlow and Keras put there: `cp-0010.ckpt`.
+fn numbers_of(name: &str) -> Numbers {
+    let stem = name.strip_suffix(".ckpt").unwrap_or(name);
+    let step = stem.rsplit_once('-').and_then(|(_, number)| number.parse::<u32>().ok());
+    let named = numbers::of_name(name);
+    if named.is_empty() { Numbers { step: step.map(i64::from), epoch: None } } else { named }
 }
 
 /// `a/ckpt-5`, 0 and 2 for `a/ckpt-5.data-00000-of-00002`.

@@ -35,7 +35,7 @@ pub(super) fn named_as_best(reader: &Reader<'_>, path: &str) -> Option<Vec<Strin
 
 pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
     let judged = content::judge(reader, &candidate.path)?;
-    let numbers = numbers::of_name(candidate.name()).or(judged.numbers);
+    let numbers = numbers::of_path(&candidate.path).or(judged.numbers);
     Ok(match judged.wholeness {
         Wholeness::Whole => Verdict::proven(numbers),
         Wholeness::Likely => Verdict::Complete { numbers, proof: Proof::Quiet },
