@@ -385,6 +385,16 @@ impl Reader<'_> {
         }
     }
 
+    /// The state that another directory has and this has not: its writers had not come so far. Of what is there, nothing tells whether there
+    /// should be more.
+    fn missing_beside(&self, candidate: &Candidate, other: &str) -> Option<String> {
+        let is_state = |path: &str| matches!(ending(path).as_str(), "pt" | "distcp");
+        let files = self.tree.files_below(other).into_iter().filter(|entry| is_state(&entry.path));
+        let mut inside = files.filter_map(|entry| entry.path.strip_prefix(other)?.strip_prefix('/'));
+        let missing = inside.find(|inside| self.tree.get(&tree::join(&candidate.path, inside)).is_none())?;
+        Some(format!("it lacks {missing}, which {} has", tree::name(other)))
+    }
+
     /// A file of a line or two. Nothing if it is not there, or is anything else.
     fn small_text(&self, path: &str) -> Option<String> {
         let size = self.size(path).filter(|size| *size < SMALL)?;

@@ -473,11 +473,36 @@ fn megatron() {
     for cut in cut_each(&files, &[".pt"]) {
         assert_partial(&cut, "iter_0000100");
     }
-    files.push(file("iter_0000200/mp_rank_00/model_optim_rng.pt", fixtures::torch(&[])));
+    files.push(file("iter_0000200/mp_rank_01/model_optim_rng.pt", fixtures::torch(&[])));
     on_every_store(&files, |survey, _| {
         assert_eq!(names(survey), (vec!["iter_0000100".to_owned()], vec!["iter_0000200".to_owned()]));
     });
-    assert_partial(&vec![fixtures::megatron(100).remove(0)], "iter_0000100");
+    let cut = fixtures::torch(&[])[..60].to_vec();
+    assert_partial(&vec![file("iter_0000200/mp_rank_00/model_optim_rng.pt", cut)], "iter_0000200");
+}
+
+#[test]
+fn what_may_be_good_beyond_a_pointer_is_left_where_it_is() {
+    // The pointer was set back, or did not come along.
+    for (first, second, pointer) in [
+        (fixtures::megatron(100), fixtures::megatron(200), "latest_checkpointed_iteration.txt"),
+        (fixtures::deepspeed(100), fixtures::deepspeed(200), "latest"),
+    ] {
+        let name_of = |files: &Files| files[0].0.split('/').next().unwrap().to_owned();
+        let mut files = second.clone();
+        files.retain(|(path, _)| path != pointer);
+        on_every_store(&files, |survey, _| {
+            assert_eq!(names(survey), (vec![], vec![]));
+            let problem = survey.problems.join(" ");
+            assert!(problem.contains(&name_of(&second)) && problem.contains("is missing"), "{problem}");
+        });
+        files.extend(first.clone());
+        on_every_store(&files, |survey, _| {
+            assert_eq!(names(survey), (vec![name_of(&first)], vec![]));
+            let problem = survey.problems.join(" ");
+            assert!(problem.contains(&name_of(&second)) && problem.contains("left alone"), "{problem}");
+        });
+    }
 }
 
 #[test]

@@ -39,6 +39,7 @@ pub(super) fn pointer_to(path: &str) -> (String, String) {
 pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
     let numbers = numbers::of_name(candidate.name());
     let parent = tree::parent(&candidate.path);
+    let mut doubt = None;
     match reader.pointer(&tree::join(parent, LATEST))? {
         // A program may have asked not to have that file, and then nothing tells.
         Pointer::Missing => {
@@ -49,9 +50,10 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
             let reached = numbers::of_name(&latest).step;
             match (numbers.step, reached) {
                 (Some(step), Some(reached)) if step > reached => {
-                    return Ok(Verdict::Partial(format!(
-                        "the file `{LATEST}` names {latest}, which is older"
-                    )));
+                    if let Some(missing) = reader.missing_beside(candidate, &tree::join(parent, &latest)) {
+                        return Ok(Verdict::Partial(missing));
+                    }
+                    doubt = Some(format!("the file `{LATEST}` names {latest}, which is older"));
                 }
                 (Some(_), Some(_)) => {}
                 _ => return Ok(Verdict::Unclear(format!("the file `{LATEST}` names {latest}"))),
@@ -76,7 +78,8 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
             return Ok(Verdict::Partial(format!("{}: {why}", tree::name(path))));
         }
     }
-    Ok(Verdict::proven(numbers))
+    // Somebody may have gone back by hand: what may be good is not moved aside.
+    Ok(doubt.map_or(Verdict::proven(numbers), Verdict::Unclear))
 }
 
 pub(super) fn named_as_latest(reader: &Reader<'_>, directory: &str) -> Option<String> {
