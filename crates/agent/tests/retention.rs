@@ -241,6 +241,54 @@ fn what_a_number_alone_names_stays() {
 }
 
 #[test]
+fn models_of_xgboost_go_only_where_each_has_a_round_more() {
+    let json = |trees: u32, classes: u32| {
+        format!(
+            r#"{{"learner": {{"gradient_booster": {{"model": {{"gbtree_model_param": {{"num_parallel_tree": "1", "num_trees": "{trees}"}},
+                "trees": []}}}}, "learner_model_param": {{"num_class": "{classes}"}}}}, "version": [3, 2, 0]}}"#
+        )
+        .into_bytes()
+    };
+    let ubjson = |trees: u32, _: u32| {
+        let mut out = b"{L\0\0\0\0\0\0\0\x07learner{L\0\0\0\0\0\0\0\x09num_treesSL\0\0\0\0\0\0\0".to_vec();
+        let digits = trees.to_string();
+        out.push(u8::try_from(digits.len()).unwrap());
+        out.extend(digits.as_bytes());
+        out.extend(b"}}");
+        out
+    };
+    let place_with = |name: &str, content: &dyn Fn(u32) -> Vec<u8>| {
+        let place = Place::with([]);
+        for (number, name) in (0..).zip(all(name, 0..5)) {
+            place.write_at(&name, &content(number), SystemTime::now() - Duration::from_hours(1));
+        }
+        place
+    };
+    // Folds, with as many rounds or as each stopped at.
+    for (name, content) in [
+        ("model_{}.json", &(|_| json(100, 0)) as &dyn Fn(u32) -> Vec<u8>),
+        ("model_{}.json", &|number| json([1, 17, 3, 40, 9][number as usize], 0)),
+        ("model_{}.ubj", &|_| ubjson(100, 0)),
+        ("model_{}.ubj", &|_| files::ubjson()),
+    ] {
+        let place = place_with(name, content);
+        place.kept(1);
+        assert!(all(name, 0..5).iter().all(|name| place.has(name)), "{name}");
+    }
+    // The rounds of one.
+    for (name, content) in [
+        ("model_{}.json", &(|number: u32| json(number + 1, 0)) as &dyn Fn(u32) -> Vec<u8>),
+        ("model_{}.json", &|number| json((number + 1) * 3, 3)),
+        ("model_{}.ubj", &|number| ubjson(number + 1, 0)),
+    ] {
+        let place = place_with(name, content);
+        place.kept(2);
+        let left: Vec<String> = all(name, 0..5).into_iter().filter(|name| place.has(name)).collect();
+        assert_eq!(left, all(name, 3..5));
+    }
+}
+
+#[test]
 fn a_directory_that_holds_the_best_stays() {
     let rows = [all("epoch-{}/model.pt", 1..=5), vec!["epoch-2/best.pt".to_owned()]];
     let place = place_of(&rows);
