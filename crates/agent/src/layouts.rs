@@ -208,16 +208,17 @@ pub fn judge(
     layouts: &[Layout],
 ) -> Result<Verdict, StoreError> {
     let reader = Reader { tree, store };
+    let is_only = layouts.len() == 1;
     match candidate.layout {
         Layout::Megatron => megatron::judge(candidate, &reader),
         Layout::DeepSpeed => deepspeed::judge(candidate, &reader),
         Layout::HuggingFace => huggingface::judge(candidate, &reader),
-        Layout::Orbax => orbax::judge(candidate, &reader),
+        Layout::Orbax => orbax::judge(candidate, &reader, is_only),
         Layout::Dcp => dcp::judge(candidate, &reader),
         Layout::TensorFlow => tensorflow::judge(candidate, &reader),
         Layout::XgBoost => xgboost::judge(candidate, &reader),
         Layout::Torch => torch::judge(candidate, &reader),
-        Layout::Files => files::judge(candidate, &reader, layouts.len() == 1),
+        Layout::Files => files::judge(candidate, &reader, is_only),
     }
 }
 

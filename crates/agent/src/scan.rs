@@ -141,7 +141,8 @@ impl Scanner {
                 Ok(mine) => {
                     let has_changed =
                         writers == Writers::Some && is_changing(&mine.1, &candidate, &survey.tree, now);
-                    found.extend(survey.sorted(candidate, &mine.1.verdict, has_changed));
+                    let is_named = self.layouts.len() == 1;
+                    found.extend(survey.sorted(candidate, &mine.1.verdict, has_changed, is_named));
                     known.insert(mine.0, mine.1);
                 }
                 // Programs remove their old checkpoints themselves.
@@ -210,8 +211,14 @@ impl Scanner {
 }
 
 impl Survey {
-    /// What a candidate is by itself. What cannot be told is told.
-    fn sorted(&mut self, candidate: Candidate, verdict: &Verdict, has_changed: bool) -> Option<Found> {
+    /// What a candidate is by itself. What cannot be told is told. `is_named`: somebody has said which layout it has.
+    fn sorted(
+        &mut self,
+        candidate: Candidate,
+        verdict: &Verdict,
+        has_changed: bool,
+        is_named: bool,
+    ) -> Option<Found> {
         let state = match verdict {
             Verdict::Complete { proof: Proof::Quiet, .. } | Verdict::Partial(_) | Verdict::Unclear(_)
                 if has_changed =>
@@ -221,9 +228,9 @@ impl Survey {
             Verdict::Complete { numbers, .. } => State::Whole(*numbers),
             Verdict::Partial(why) => State::Cut(why.clone()),
             Verdict::Unclear(why) => {
+                let way_out = if is_named { "" } else { ", or name the layout in checkpoint.layout" };
                 self.problems.push(format!(
-                    "{} looks like a checkpoint, but {why}: it is left alone and not resumed from; remove it, or name the \
-                     layout in checkpoint.layout",
+                    "{} looks like a checkpoint, but {why}: it is left alone and not resumed from; remove it{way_out}",
                     candidate.path
                 ));
                 State::Unknown

@@ -433,6 +433,69 @@ fn orbax() {
 }
 
 #[test]
+fn an_item_of_orbax_may_have_any_name() {
+    let mut files = fixtures::orbax("100");
+    files.push(file("100/d/_METADATA", "{}"));
+    files.push(file("100/d/manifest.ocdbt", "manifest"));
+    files.push(file("100/d/empty", ""));
+    assert_complete(&files, Layout::Orbax, "100", Some(100), None);
+    // Without what finds its arrays, an item is damaged, whatever it is called.
+    let mut files = fixtures::orbax("100");
+    files.push(file("100/d/_METADATA", "{}"));
+    files.push(file("100/d/d/abc", "data"));
+    assert_partial(&files, "100");
+}
+
+#[test]
+fn who_names_the_layout_is_believed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut files = fixtures::orbax("100");
+    files.retain(|(path, _)| path.starts_with("100/default"));
+    fixtures::write(directory.path(), &files);
+    let store = Directory::new(directory.path().to_str().unwrap());
+    let look = |layouts: Vec<Layout>| Scanner::new(layouts).look(&store, at(0), Writers::None).unwrap();
+    let survey = look(Layout::ALL.to_vec());
+    assert_eq!(names(&survey), (vec![], vec![]));
+    assert!(survey.problems[0].contains("checkpoint.layout"), "{:?}", survey.problems);
+    let survey = look(vec![Layout::Orbax]);
+    assert_eq!((names(&survey).0, survey.problems.len()), (vec!["100".to_owned()], 0));
+    // Nobody is told to do what has been done.
+    std::fs::write(directory.path().join("epoch-1.pt"), "something else").unwrap();
+    let survey = look(vec![Layout::Torch]);
+    assert!(survey.problems[0].contains("remove it") && !survey.problems[0].contains("checkpoint.layout"));
+}
+
+#[test]
+fn shards_of_two_saves_are_no_checkpoint() {
+    let directory = tempfile::tempdir().unwrap();
+    fixtures::write(directory.path(), &fixtures::dcp("latest"));
+    let store = Directory::new(directory.path().to_str().unwrap());
+    let look = || Scanner::new(Layout::ALL.to_vec()).look(&store, at(0), Writers::None).unwrap();
+    let date = |name: &str, minutes: u64| {
+        let file =
+            std::fs::File::options().write(true).open(directory.path().join("latest").join(name)).unwrap();
+        file.set_modified(std::time::SystemTime::now() - Duration::from_mins(minutes)).unwrap();
+    };
+    for (first, second, metadata, is_whole) in [
+        (60, 60, 60, true),
+        (60, 59, 58, true),
+        // Saved again, as far as this.
+        (10, 60, 59, false),
+        (60, 10, 59, false),
+        // Copied, or saved as a whole again.
+        (10, 10, 60, true),
+    ] {
+        date("__0_0.distcp", first);
+        date("__1_0.distcp", second);
+        date(".metadata", metadata);
+        let survey = look();
+        assert_eq!(names(&survey).0.len() == 1, is_whole, "{first}, {second}, {metadata}");
+        assert!(survey.partial.is_empty(), "it may have been copied");
+        assert_eq!(survey.problems.is_empty(), is_whole, "{:?}", survey.problems);
+    }
+}
+
+#[test]
 fn what_is_still_to_be_renamed_is_no_checkpoint() {
     for unfinished in [
         "step-300.tmp/model.pt",
