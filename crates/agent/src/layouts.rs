@@ -19,7 +19,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-use crate::numbers::Numbers;
+use crate::numbers::{self, Numbers};
 use crate::outputs::Thing;
 use crate::store::{Kind, Store, StoreError};
 use crate::tree::{self, Tree};
@@ -411,6 +411,13 @@ pub(crate) use unfinished::is_unfinished;
 /// Is this a name of what programs save their state in?
 pub(crate) fn may_be_state(path: &str) -> bool {
     files::may_be_state(path)
+}
+
+/// Does its name say that it is a checkpoint, be it a file or a directory?
+pub(crate) fn is_named_as_checkpoint(path: &str) -> bool {
+    let name = tree::name(path);
+    let is_state = may_be_state(name) || ending(name).is_empty();
+    is_state && !numbers::is_part(name) && !name.starts_with('.') && !is_unfinished(path)
 }
 
 /// Is it in a directory that is named like one of the Trainer's?

@@ -110,7 +110,7 @@ impl Evidence {
 
     pub(crate) fn add(&mut self, thing: &Thing<'_>) {
         let is_apart = upkeep::is_special(thing.name()) && !has_word(thing.name(), &["last", "latest"]);
-        if is_apart || thing.is_called_output() {
+        if is_apart || upkeep::is_origin(thing.path) || thing.is_called_output() {
             return;
         }
         let is_counted = !numbers::is_part(thing.name());
@@ -163,6 +163,7 @@ mod tests {
             // What it was begun with, what it was run for, and what is beside its state.
             (&["model.pt"], "checkpoint-epoch-3.json", false),
             (&["pretrained-step-9.pt"], "checkpoint-epoch-3.json", false),
+            (&["init-step-0.pt", "pretrained/model.pt"], "step-3.npz", false),
             (&["tokenizer.pt"], "step-3.npz", false),
             (&["final.pt", "best-epoch-2.pt"], "step-3.npz", false),
             (&["samples-epoch-2.pt"], "checkpoint-epoch-3.json", false),

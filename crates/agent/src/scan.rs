@@ -14,8 +14,9 @@ use crate::layouts::{self, Candidate, Layout, Proof, Verdict, is_unfinished};
 use crate::numbers::{self, Numbers};
 use crate::outputs;
 use crate::sets::{self, Evidence, Found, State};
-use crate::store::{Store, StoreError};
+use crate::store::{Entry, Kind, Store, StoreError};
 use crate::tree::Tree;
+use crate::upkeep;
 
 /// What has changed within this time may still be being written.
 pub const QUIET: Duration = Duration::from_secs(5);
@@ -153,6 +154,7 @@ impl Scanner {
                 }
             }
         }
+        survey.tell_links();
         let whole = found.iter().filter(|found| matches!(found.state, State::Whole(_)));
         survey.saves = whole.map(|found| Save::of(&found.candidate, &survey.tree)).collect();
         let evidence = Evidence {
@@ -174,8 +176,8 @@ impl Scanner {
         for found in joined.found {
             survey.add(found, now);
         }
-        let is_recent = |entry: &&crate::store::Entry| is_near(entry.modified, now.wall);
-        let is_unfinished = |entry: &&crate::store::Entry| is_unfinished(&entry.path);
+        let is_recent = |entry: &&Entry| is_near(entry.modified, now.wall);
+        let is_unfinished = |entry: &&Entry| is_unfinished(&entry.path);
         if writers == Writers::Some
             && survey.tree.entries().filter(is_unfinished).any(|entry| is_recent(&entry))
         {
@@ -211,6 +213,19 @@ impl Scanner {
 }
 
 impl Survey {
+    /// What is named like a checkpoint and leads elsewhere. Links inside are names for what is seen anyway.
+    fn tell_links(&mut self) {
+        let leads_out = |entry: &&Entry| entry.kind == (Kind::Link { target: None });
+        let is_named = |entry: &&Entry| layouts::is_named_as_checkpoint(&entry.path);
+        for link in self.tree.entries().filter(leads_out).filter(is_named) {
+            self.problems.push(format!(
+                "{} looks like a checkpoint, but it is a link, and links are not followed: it is left alone and not resumed from; \
+                 put what it leads to in its place",
+                link.path
+            ));
+        }
+    }
+
     /// What a candidate is by itself. What cannot be told is told. `is_named`: somebody has said which layout it has.
     fn sorted(
         &mut self,
@@ -325,14 +340,17 @@ impl Checkpoint {
 /// an epoch are sorted by themselves, and one kind comes before the other. What has no number at all comes last: it says nothing about where to
 /// go on.
 pub fn sort_newest_first<T>(items: &mut [T], place: impl Fn(&T) -> Place) {
-    let order = Order::of(items.iter().map(&place).filter(|place| !place.numbers.is_empty()));
+    let is_of_a_row = |place: &Place| !place.numbers.is_empty() && !upkeep::is_origin(&place.path);
+    let order = Order::of(items.iter().map(&place).filter(is_of_a_row));
     items.sort_by_cached_key(|item| {
         let Place { numbers, layout, size, time, path } = place(item);
         let (is_of_first_kind, far) = order.far(numbers);
         // What asks for more stands first among the layouts.
         // Of about the same size, the latest: several may be saved in one epoch.
         let worth = (!numbers.is_empty()).then_some((layout.map(Reverse), size.checked_ilog2()));
-        Reverse((!numbers.is_empty(), is_of_first_kind, far, worth, time, path))
+        // However far that has come which this began with.
+        let is_own = !upkeep::is_origin(&path);
+        Reverse((is_own, !numbers.is_empty(), is_of_first_kind, far, worth, time, path))
     });
 }
 

@@ -268,6 +268,20 @@ pub(crate) fn is_special(path: &str) -> bool {
     ["best", "final", "last", "latest", "pretrained", "initial"].iter().any(|word| name.contains(word))
 }
 
+/// What a training began with, by its name: `pretrained.pth`, `init-step-0.pt`, `pretrained/model.pt`. What goes on from it may be called so,
+/// too, but tells how far it is: `vit-pretrained-epoch-3.pt`.
+pub(crate) fn is_origin(path: &str) -> bool {
+    const WORDS: [&str; 3] = ["pretrained", "initial", "init"];
+    let lower = path.to_lowercase();
+    let name = tree::name(&lower);
+    let mut words = name.split(|c: char| !c.is_alphabetic());
+    let is_first = words.clone().next().is_some_and(|first| WORDS.contains(&first));
+    let is_unnumbered = numbers::of_name(name).is_empty();
+    is_first
+        || is_unnumbered && words.any(|word| WORDS.contains(&word))
+        || WORDS.contains(&tree::name(tree::parent(&lower)))
+}
+
 pub(crate) fn remove(store: &dyn Store, candidate: &Candidate) -> Result<(), StoreError> {
     let mut roots: Vec<&String> = candidate.roots.iter().collect();
     roots.sort_by_key(|path| !is_written_last(path));

@@ -197,6 +197,26 @@ fn steps_may_begin_anew_with_every_epoch() {
 }
 
 #[test]
+fn what_a_training_began_with_is_not_its_newest() {
+    for origin in ["pretrained.pth", "resnet50_pretrained.pth", "init-epoch-299.pt", "pretrained/model.pt"] {
+        let place = Place::with(["epoch-1.pt", "epoch-2.pt"]);
+        place.write_at(origin, &files::torch(&[("epoch", 99)]), SystemTime::now() - Duration::from_hours(1));
+        assert_eq!(place.newest().as_deref(), Some("epoch-2.pt"), "{origin}");
+        assert!(place.kept(1).has(origin));
+        let alone = Place::with([origin]);
+        assert_eq!(alone.newest().as_deref(), Some(origin));
+    }
+    let place = Place::with(["vit-pretrained-epoch-9.pt", "epoch-1.pt"]);
+    assert_eq!(place.newest().as_deref(), Some("vit-pretrained-epoch-9.pt"));
+    // Thousands and millions.
+    let names = ["step_2M.pt", "step_900k.pt", "step_1M.pt", "step_800k.pt"];
+    let place = Place::with(names);
+    assert_eq!(place.newest().as_deref(), Some("step_2M.pt"));
+    place.kept(1);
+    assert_eq!(names.map(|name| place.has(name)), [true, false, false, true], "and what was written last");
+}
+
+#[test]
 fn of_every_row_the_last_ones_stay() {
     let place = place_of(&[all("exp-a/epoch-{}.pt", 1..=10), all("exp-b/epoch-{}.pt", 11..=20)]);
     place.kept(3);

@@ -266,10 +266,12 @@ impl Agent {
         self.warn_of_letting_go();
         self.start = Start::Ready;
         let attempt = self.options.attempt.clone().unwrap_or_default();
-        if !attempt.is_empty()
-            && let Err(error) = self.store.write(LET_GO, attempt.as_bytes())
-        {
-            self.lasting_problems.push(error.to_string());
+        if !attempt.is_empty() {
+            match self.store.write(LET_GO, attempt.as_bytes()) {
+                // Every look tells it, as long as it is so.
+                Ok(()) | Err(StoreError::Missing(_)) => {}
+                Err(error) => self.lasting_problems.push(error.to_string()),
+            }
         }
         let Some(path) = &self.options.ready_file else { return };
         let made = path

@@ -19,16 +19,23 @@ pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     }
 }
 
-/// The names of the files that Lightning has found to be the best, as this one notes it: programs load them in the end. There is one for
-/// each `ModelCheckpoint`, which may have a directory of its own.
+/// The names of the files that Lightning has found to be the best, as this one notes it: programs load them in the end, and Lightning removes
+/// those of `save_top_k` by itself. There is a list for each `ModelCheckpoint`, which may have a directory of its own.
 pub(super) fn named_as_best(reader: &Reader<'_>, path: &str) -> Option<Vec<String>> {
     let pickled = content::pickle_of_torch(reader, path, reader.size(path)?).ok()??;
-    let (mut is_next, mut best) = (false, Vec::new());
+    let (mut is_next, mut is_list, mut best) = (false, false, Vec::new());
     pickle::walk(&pickled, |_, atom| {
-        if let (true, Atom::Text(text)) = (is_next, atom) {
+        let Atom::Text(text) = atom else { return is_next = false };
+        if is_next || is_list && ending(text) == "ckpt" {
             best.push(tree::name(text).to_owned());
         }
-        is_next = matches!(atom, Atom::Text(text) if text == "best_model_path");
+        is_next = text == "best_model_path";
+        // Between the paths there are tensors, with texts in them. What else is named there may stay, too.
+        is_list = match text.as_str() {
+            "best_k_models" => true,
+            "best_model_path" | "last_model_path" => false,
+            _ => is_list,
+        };
     })?;
     Some(best)
 }

@@ -45,6 +45,10 @@ impl Directory {
 
     fn make_room_for(&self, path: &str) -> Result<(), StoreError> {
         refuse_links(&self.root, path)?;
+        // A place that is missing is not mounted. Were it made, nobody would be told any more.
+        if !self.root.exists() {
+            return Err(StoreError::Missing(self.place.clone()));
+        }
         let full = self.full(path);
         full.parent().map_or(Ok(()), fs::create_dir_all).map_err(|error| self.failed(path, &error))
     }
