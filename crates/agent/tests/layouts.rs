@@ -547,6 +547,35 @@ fn megatron() {
 }
 
 #[test]
+fn lightning_with_deepspeed_is_named_by_its_own_directory() {
+    let files = |directory: &str| {
+        vec![
+            file(
+                format!("{directory}/checkpoint/mp_rank_00_model_states.pt"),
+                fixtures::torch(&[("global_step", 9)]),
+            ),
+            file(
+                format!("{directory}/checkpoint/zero_pp_rank_0_mp_rank_00_optim_states.pt"),
+                fixtures::torch(&[]),
+            ),
+            file(format!("{directory}/latest"), "checkpoint"),
+            file(format!("{directory}/zero_to_fp32.py"), "#"),
+        ]
+    };
+    let path = "epoch=2-step=300.ckpt";
+    assert_complete(&files(path), Layout::DeepSpeed, path, Some(300), Some(2));
+    for cut in cut_each(&files(path), &[".pt"]) {
+        assert_partial(&cut, path);
+    }
+    // Killed before it was named.
+    let mut unnamed = files(path);
+    unnamed.retain(|(path, _)| !path.ends_with("latest"));
+    on_every_store(&unnamed, |survey, _| assert_eq!(names(survey), (vec![], vec![])));
+    // In a directory without a number, the tag is all there is.
+    assert_complete(&files("last.ckpt"), Layout::DeepSpeed, "last.ckpt/checkpoint", None, None);
+}
+
+#[test]
 fn what_may_be_good_beyond_a_pointer_is_left_where_it_is() {
     // The pointer was set back, or did not come along.
     for (first, second, pointer) in [

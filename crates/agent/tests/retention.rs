@@ -309,6 +309,20 @@ fn models_of_xgboost_go_only_where_each_has_a_round_more() {
 }
 
 #[test]
+fn what_lightning_saves_with_deepspeed_goes_as_a_whole() {
+    let names = all("epoch={}-step={}00.ckpt", 1..=4);
+    let place = Place::with([]);
+    let time = SystemTime::now() - Duration::from_hours(1);
+    for name in &names {
+        place.save_at(&format!("{name}/checkpoint/mp_rank_00_model_states.pt"), time);
+        place.write_at(&format!("{name}/latest"), b"checkpoint", time);
+    }
+    assert_eq!(place.newest().as_ref(), names.last());
+    place.kept(2);
+    assert_eq!(names.iter().map(|name| place.has(name)).collect::<Vec<_>>(), [false, false, true, true]);
+}
+
+#[test]
 fn a_directory_that_holds_the_best_stays() {
     let rows = [all("epoch-{}/model.pt", 1..=5), vec!["epoch-2/best.pt".to_owned()]];
     let place = place_of(&rows);
