@@ -166,7 +166,8 @@ impl Key {
 struct Member {
     found: Found,
     numbers: Numbers,
-    keys: Vec<Key>,
+    /// Each once: a directory may have thousands of files whose names differ in a number only.
+    keys: BTreeSet<Key>,
     /// The series of parts whose names say how many there are, how many, and whether that is sure.
     counted: BTreeSet<(String, u64, bool)>,
 }
@@ -177,11 +178,11 @@ impl Member {
         let numbers = numbers::of_name(candidate.name());
         // A directory may have anything in it; what is no state of a program comes and goes.
         let is_part = |path: &&String| candidate.is_one_file() || layouts::may_be_state(path);
-        let (mut keys, mut counted) = (Vec::new(), BTreeSet::new());
+        let (mut keys, mut counted) = (BTreeSet::new(), BTreeSet::new());
         for path in candidate.files.iter().filter(is_part) {
             let (key, of) = Key::of(path);
             counted.extend(of.map(|(of, is_sure)| (key.series.clone(), of, is_sure)));
-            keys.push(key);
+            keys.insert(key);
         }
         Self { found, numbers, keys, counted }
     }

@@ -118,16 +118,18 @@ impl Agent {
     }
 
     fn look_before_the_start(&mut self, now: Moment) -> Result<Survey, StoreError> {
-        let mut look = || self.scanner.look(self.store.as_ref(), now, Writers::None);
-        let mut found = look();
-        for _ in 1..TRIES {
-            if found.as_ref().is_ok_and(|survey| !survey.is_incomplete) {
-                break;
+        let mut tries = 1;
+        loop {
+            let found = self.scanner.look(self.store.as_ref(), now, Writers::None);
+            let is_whole = found.as_ref().is_ok_and(|survey| !survey.is_incomplete);
+            if is_whole || tries == TRIES {
+                return found;
             }
+            tries += 1;
+            // A listing that is not whole may be a large one: two of them do not fit into the agent's memory.
+            drop(found);
             std::thread::sleep(PAUSE);
-            found = look();
         }
-        found
     }
 
     /// Learns what the agent before this one, in the same attempt, had decided to ignore.

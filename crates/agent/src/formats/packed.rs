@@ -10,7 +10,7 @@ pub(crate) fn read(store: &dyn Store, path: &str, size: u64) -> Result<Wholeness
     Ok(match head.as_slice() {
         [0x1f, 0x8b, ..] | [0x78, ..] if size > READ_WHOLE => Wholeness::Likely,
         [0x1f, 0x8b, ..] => verdict(gzip(&store.read(path, 0..size)?)),
-        [0x78, flags, ..] if u16::from_be_bytes([0x78, *flags]) % 31 == 0 && flags & 0x20 == 0 => {
+        [0x78, flags, ..] if u16::from_be_bytes([0x78, *flags]).is_multiple_of(31) && flags & 0x20 == 0 => {
             verdict(zlib(&store.read(path, 0..size)?))
         }
         [b'B', b'Z', b'h', ..] => verdict(ends_as_bzip2(&tail()?).then_some(true)),

@@ -125,10 +125,13 @@ fn judge_bundle(prefix: &str, candidate: &Candidate, reader: &Reader<'_>) -> Res
 
 /// By words, or by the number behind it all, which TensorFlow and Keras put there: `cp-0010.ckpt`.
 fn numbers_of(name: &str) -> Numbers {
-    let stem = name.strip_suffix(".ckpt").unwrap_or(name);
-    let step = stem.rsplit_once('-').and_then(|(_, number)| number.parse::<u32>().ok());
     let named = numbers::of_name(name);
-    if named.is_empty() { Numbers { step: step.map(i64::from), epoch: None } } else { named }
+    if !named.is_empty() {
+        return named;
+    }
+    let behind = name.strip_suffix(".ckpt").unwrap_or(name).rsplit_once('-');
+    let step = behind.and_then(|(_, number)| number.parse::<u32>().ok()).map(i64::from);
+    Numbers { step, epoch: None }
 }
 
 /// `a/ckpt-5`, 0 and 2 for `a/ckpt-5.data-00000-of-00002`.
