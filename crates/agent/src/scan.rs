@@ -243,7 +243,13 @@ impl Survey {
             Verdict::Complete { numbers, .. } => State::Whole(*numbers),
             Verdict::Partial(why) => State::Cut(why.clone()),
             Verdict::Unclear(why) => {
-                let way_out = if is_named { "" } else { ", or name the layout in checkpoint.layout" };
+                // Of the others, nobody has any doubt which layout it is.
+                let may_be_another = matches!(
+                    candidate.layout,
+                    Layout::Orbax | Layout::XgBoost | Layout::Torch | Layout::Files
+                );
+                let helps = may_be_another && !is_named;
+                let way_out = if helps { ", or name the layout in checkpoint.layout" } else { "" };
                 self.problems.push(format!(
                     "{} looks like a checkpoint, but {why}: it is left alone and not resumed from; remove it{way_out}",
                     candidate.path
