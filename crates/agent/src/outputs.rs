@@ -73,7 +73,13 @@ impl Thing<'_> {
     }
 
     fn is_called_output(&self) -> bool {
-        has_word(self.path, &OUTPUTS) || has_word(self.name(), &NOTES)
+        has_word(self.path, &OUTPUTS) || has_word(self.name(), &NOTES) || self.has_only_outputs()
+    }
+
+    /// A directory that says how far it is, with nothing but predictions in it.
+    fn has_only_outputs(&self) -> bool {
+        let mut states = self.files.iter().filter(|file| layouts::may_be_state(file)).peekable();
+        states.peek().is_some() && states.all(|file| has_word(tree::name(file), &OUTPUTS))
     }
 
     fn is_called_state(&self) -> bool {
@@ -145,6 +151,17 @@ mod tests {
         let is_torch = [".pt", ".ckpt"].iter().any(|ending| path.ends_with(ending));
         let layout = Some(if is_torch { Layout::Torch } else { Layout::Files });
         Thing { layout, path, files: vec![path] }
+    }
+
+    #[test]
+    fn a_directory_of_predictions_is_no_checkpoint() {
+        for (files, is_output) in [
+            (vec!["step-3/sample-1-prediction.json", "step-3/sample-2-prediction.json"], true),
+            (vec!["step-3/weights.npz", "step-3/metrics.json"], false),
+        ] {
+            let thing = Thing { layout: Some(Layout::Files), path: "step-3", files };
+            assert_eq!(Evidence::default().is_against(&thing), is_output, "{:?}", thing.files);
+        }
     }
 
     #[test]
