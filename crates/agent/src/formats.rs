@@ -7,6 +7,7 @@ pub(crate) mod bundle;
 pub(crate) mod hdf5;
 pub(crate) mod json;
 pub(crate) mod npy;
+pub(crate) mod packed;
 pub(crate) mod pickle;
 pub(crate) mod protobuf;
 pub(crate) mod safetensors;

@@ -12,13 +12,15 @@ mod megatron;
 mod orbax;
 mod tensorflow;
 mod torch;
+mod unfinished;
 mod xgboost;
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-use crate::numbers::Numbers;
+use crate::numbers::{self, Numbers};
+use crate::outputs::Thing;
 use crate::store::{Kind, Store, StoreError};
 use crate::tree::{self, Tree};
 
@@ -118,6 +120,11 @@ impl Candidate {
         self.files.as_slice() == [self.path.as_str()]
     }
 
+    pub(crate) fn thing(&self) -> Thing<'_> {
+        let files = self.files.iter().map(String::as_str).collect();
+        Thing { layout: Some(self.layout), path: &self.path, files }
+    }
+
     /// Its last part, without the directories above.
     pub fn name(&self) -> &str {
         tree::name(&self.path)
@@ -201,16 +208,17 @@ pub fn judge(
     layouts: &[Layout],
 ) -> Result<Verdict, StoreError> {
     let reader = Reader { tree, store };
+    let is_only = layouts.len() == 1;
     match candidate.layout {
         Layout::Megatron => megatron::judge(candidate, &reader),
         Layout::DeepSpeed => deepspeed::judge(candidate, &reader),
         Layout::HuggingFace => huggingface::judge(candidate, &reader),
-        Layout::Orbax => orbax::judge(candidate, &reader),
+        Layout::Orbax => orbax::judge(candidate, &reader, is_only),
         Layout::Dcp => dcp::judge(candidate, &reader),
         Layout::TensorFlow => tensorflow::judge(candidate, &reader),
         Layout::XgBoost => xgboost::judge(candidate, &reader),
         Layout::Torch => torch::judge(candidate, &reader),
-        Layout::Files => files::judge(candidate, &reader, layouts.len() == 1),
+        Layout::Files => files::judge(candidate, &reader, is_only),
     }
 }
 
@@ -310,8 +318,13 @@ impl Claimed {
         self.candidates.push(candidate);
     }
 
-    /// Is it, or something that it is in, claimed already?
+    /// Is it nobody's to claim any more? It, or something that it is in, is claimed already, or has not been finished.
     fn covers(&self, path: &str) -> bool {
+        is_unfinished(path) || self.has(path)
+    }
+
+    /// Is it, or something that it is in, claimed already?
+    fn has(&self, path: &str) -> bool {
         let mut path = path;
         while !path.is_empty() {
             if self.paths.contains(path) {
@@ -373,6 +386,16 @@ impl Reader<'_> {
         }
     }
 
+    /// The state that another directory has and this has not: its writers had not come so far. Of what is there, nothing tells whether there
+    /// should be more.
+    fn missing_beside(&self, candidate: &Candidate, other: &str) -> Option<String> {
+        let is_state = |path: &str| matches!(ending(path).as_str(), "pt" | "distcp");
+        let files = self.tree.files_below(other).into_iter().filter(|entry| is_state(&entry.path));
+        let mut inside = files.filter_map(|entry| entry.path.strip_prefix(other)?.strip_prefix('/'));
+        let missing = inside.find(|inside| self.tree.get(&tree::join(&candidate.path, inside)).is_none())?;
+        Some(format!("it lacks {missing}, which {} has", tree::name(other)))
+    }
+
     /// A file of a line or two. Nothing if it is not there, or is anything else.
     fn small_text(&self, path: &str) -> Option<String> {
         let size = self.size(path).filter(|size| *size < SMALL)?;
@@ -383,27 +406,23 @@ impl Reader<'_> {
 }
 
 pub(crate) use content::ending;
+pub(crate) use unfinished::is_unfinished;
 
 /// Is this a name of what programs save their state in?
 pub(crate) fn may_be_state(path: &str) -> bool {
     files::may_be_state(path)
 }
 
+/// Does its name say that it is a checkpoint, be it a file or a directory?
+pub(crate) fn is_named_as_checkpoint(path: &str) -> bool {
+    let name = tree::name(path);
+    let is_state = may_be_state(name) || ending(name).is_empty();
+    is_state && !numbers::is_part(name) && !name.starts_with('.') && !is_unfinished(path)
+}
+
 /// Is it in a directory that is named like one of the Trainer's?
 fn huggingface_parent(path: &str) -> bool {
     huggingface::is_named(tree::parent(path))
-}
-
-/// Is this a name that programs give to what they have not finished?
-pub(crate) fn is_unfinished_name(name: &str) -> bool {
-    const ENDINGS: [&str; 7] = [".tmp", ".temp", ".part", ".partial", ".incomplete", ".lock", "~"];
-    let lower = name.to_lowercase();
-    ENDINGS.iter().any(|ending| lower.ends_with(ending))
-        || lower.contains(".tmp.")
-        || lower.contains(".tmp-")
-        || lower.contains("orbax-checkpoint-tmp")
-        || lower.ends_with("_tmp")
-        || lower.ends_with("_temp")
 }
 
 /// Files without which a checkpoint is partial. They are the first to go when it is removed.

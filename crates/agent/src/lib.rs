@@ -16,6 +16,7 @@ mod jobs;
 pub mod layouts;
 pub mod mirror;
 pub mod numbers;
+mod outputs;
 pub mod room;
 pub mod run;
 pub mod scan;

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::layouts;
 use crate::numbers::Numbers;
+use crate::outputs::{Evidence, Thing};
 use crate::scan::{self, Checkpoint, Survey};
 use crate::store::{Bucket, Kind, OURS, Store, StoreError, refuse_links};
 use crate::tree::{self, Tree};
@@ -145,6 +146,11 @@ impl Marker {
     fn name(path: &str) -> String {
         format!("{path}{MARKER}")
     }
+
+    fn thing(&self) -> Thing<'_> {
+        let layout = self.layout.as_deref().and_then(|word| word.parse().ok());
+        Thing { layout, path: &self.path, files: Kept::files(self) }
+    }
 }
 
 impl Part {
@@ -186,7 +192,11 @@ impl Kept for Marker {
 /// The complete checkpoints in a bucket, newest first.
 pub fn markers(bucket: &dyn Store) -> Result<Vec<Marker>, StoreError> {
     let tree = Tree::new(bucket.list()?.entries);
-    let is_marker = |path: &str, size: u64| path.ends_with(MARKER) && size <= LARGEST_MARKER;
+    let is_marker = |path: &str, size: u64| {
+        // Earlier versions copied what had not been finished.
+        let is_finished = |path: &str| !layouts::is_unfinished(path);
+        size <= LARGEST_MARKER && path.strip_suffix(MARKER).is_some_and(is_finished)
+    };
     let mut markers = Vec::new();
     for entry in tree.entries().filter(|entry| entry.is_file() && is_marker(&entry.path, entry.size())) {
         let content = match bucket.read(&entry.path, 0..entry.size()) {
@@ -211,14 +221,24 @@ pub fn markers(bucket: &dyn Store) -> Result<Vec<Marker>, StoreError> {
             markers.push(marker);
         }
     }
+    // Earlier versions copied what a program had written beside its checkpoints.
+    let states = Evidence::of(markers.iter().map(Marker::thing));
+    markers.retain(|marker| !states.is_against(&marker.thing()));
     scan::sort_newest_first(&mut markers, Marker::place);
     Ok(markers)
 }
 
 /// Whether what a marker stands for is newer than all that the directory has.
 pub fn is_newer(marker: &Marker, survey: &Survey) -> bool {
+    let newest = survey.complete.first();
+    let states =
+        Evidence::of(newest.map(|newest| newest.candidate.thing()).into_iter().chain([marker.thing()]));
+    if states.is_against(&marker.thing()) {
+        return false;
+    }
+    let newest = newest.filter(|newest| !states.is_against(&newest.candidate.thing()));
     let mut both: Vec<(bool, scan::Place)> = vec![(true, marker.place())];
-    both.extend(survey.complete.first().map(|checkpoint| (false, checkpoint.place())));
+    both.extend(newest.map(|checkpoint| (false, checkpoint.place())));
     scan::sort_newest_first(&mut both, |(_, place)| place.clone());
     let is_first = both.first().is_some_and(|(is_in_bucket, _)| *is_in_bucket);
     is_first && !survey.complete.iter().any(|checkpoint| checkpoint.candidate.path == marker.path)
@@ -394,6 +414,8 @@ impl Mirror {
     pub fn newest(&self) -> Option<&Marker> {
         let mut usable: Vec<&Marker> =
             self.arrived.values().filter(|marker| !self.untouchable.contains(marker)).collect();
+        let states = Evidence::of(usable.iter().map(|marker| marker.thing()));
+        usable.retain(|marker| !states.is_against(&marker.thing()));
         scan::sort_newest_first(&mut usable, |marker| marker.place());
         usable.first().copied()
     }

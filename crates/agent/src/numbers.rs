@@ -76,6 +76,14 @@ pub fn of_name(name: &str) -> Numbers {
     if numbers.is_empty() { Numbers { step: thing, epoch: None } } else { numbers }
 }
 
+/// The same of a path: the directory may say in which epoch a step was (`epoch_2/step_100.pt`).
+pub fn of_path(path: &str) -> Numbers {
+    let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let parent = parent.rsplit_once('/').map_or(parent, |(_, last)| last);
+    let above = if is_strong(name) && is_pure(parent) { of_name(parent).epoch } else { None };
+    of_name(name).or(Numbers { step: None, epoch: above })
+}
+
 /// Does it say nothing about how far it is, or no more than which one of several things it is (`model_1.pt`)?
 pub fn is_part(name: &str) -> bool {
     read(name).0.is_empty()
@@ -222,14 +230,17 @@ fn told(stem: &str) -> Vec<Told> {
             at += length;
         } else if first.is_ascii_digit() {
             let length = of_a_kind(char::is_ascii_digit);
-            let value = rest[..length].parse().ok();
             let after = &rest[length..];
             let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).count();
             let decimals = after.strip_prefix('.').map_or(0, digits);
             // The digits behind the point belong to the same number, which counts nothing.
             let end = if decimals > 0 { at + length + 1 + decimals } else { at + length };
             let is_behind_exponent = all.last().is_some_and(|before| is_exponent(&stem[before.at.end..]));
-            let what = if decimals > 0 || is_behind_exponent { What::Other } else { what_is(&word, after) };
+            let unit = unit(&word, &stem[end..]);
+            let is_fraction = decimals > 0 && unit.is_none();
+            let what = if is_fraction || is_behind_exponent { What::Other } else { what_is(&word, after) };
+            let value = scaled(&stem[at..end], unit.unwrap_or(1));
+            let end = end + usize::from(unit.is_some());
             all.push(Told { at: at..end, word: std::mem::take(&mut word), what, value });
             at = end;
         } else {
@@ -237,6 +248,31 @@ fn told(stem: &str) -> Vec<Told> {
         }
     }
     all
+}
+
+/// What the letter right behind a number makes of it: `step_900k`, `step_2M`. Elsewhere than behind a step, millions and more are the size of
+/// a model.
+fn unit(word: &str, rest: &str) -> Option<i64> {
+    let mut letters = rest.chars();
+    let unit = letters.next()?.to_ascii_lowercase();
+    if letters.next().is_some_and(char::is_alphanumeric) {
+        return None;
+    }
+    match unit {
+        'k' => Some(1_000),
+        'm' if STEP_WORDS.contains(&word) => Some(1_000_000),
+        'b' if STEP_WORDS.contains(&word) => Some(1_000_000_000),
+        _ => None,
+    }
+}
+
+/// `1.5` times a thousand, without what is behind the point then.
+fn scaled(number: &str, unit: i64) -> Option<i64> {
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    let parts = decimals.parse::<i64>().unwrap_or_default();
+    let of = 10_i64.checked_pow(u32::try_from(decimals.len()).ok()?)?;
+    let rest = parts.checked_mul(unit)? / of;
+    whole.parse::<i64>().ok()?.checked_mul(unit)?.checked_add(rest)
 }
 
 /// Is this, right behind a number, its exponent?
@@ -417,13 +453,17 @@ fn is_within_a_word(rest: &str) -> bool {
         && !next.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// A name without its ending, if that is one: a dot and letters. `.pth.tar` is one.
+/// A name without its ending, if that is one: a dot, a letter, and more of them or digits. `.pth.tar` is one, `.ckpt-1000` is not.
 fn stem(name: &str) -> &str {
     let name = name.strip_suffix(".tar").unwrap_or(name);
     match name.rsplit_once('.') {
-        Some((stem, ending)) if !stem.is_empty() && ending.starts_with(|c: char| c.is_alphabetic()) => stem,
+        Some((stem, ending)) if !stem.is_empty() && is_ending(ending) => stem,
         _ => name,
     }
+}
+
+fn is_ending(text: &str) -> bool {
+    text.starts_with(char::is_alphabetic) && text.chars().all(char::is_alphanumeric)
 }
 
 #[cfg(test)]
@@ -472,6 +512,9 @@ mod tests {
             ("model_epoch1_batch500.pt", "/model_epoch#.pt"),
             ("batch_5.pt", "/batch_#.pt"),
             ("checkpoint_1_500.pt", "/checkpoint_#_#.pt"),
+            ("model.ckpt-1000", "/model.ckpt-#"),
+            ("step_900k.pt", "/step_#.pt"),
+            ("step_2M.pt", "/step_#.pt"),
             ("model_1_epoch_3.pt", "/model_1_epoch_#.pt"),
             ("model_5.pt", "/model_#.pt"),
             ("1000.pth.tar", "/#.pth.tar"),
@@ -500,6 +543,21 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_tells_the_epoch_of_a_step() {
+        for (path, step, epoch) in [
+            ("a/epoch_2/step_100.pt", Some(100), Some(2)),
+            ("epoch-2/epoch-3-step-100.pt", Some(100), Some(3)),
+            ("epoch-2/epoch-3.pt", None, Some(3)),
+            // What is in a row of epochs, or a setting.
+            ("epoch-2/model_1.pt", Some(1), None),
+            ("run-epochs100/step-500.pt", Some(500), None),
+            ("step_100.pt", Some(100), None),
+        ] {
+            assert_eq!(of_path(path), Numbers { step, epoch }, "{path}");
+        }
+    }
+
+    #[test]
     fn names_tell_steps_and_epochs() {
         let cases = [
             ("checkpoint-epoch-3-step-610.pt", Some(610), Some(3)),
@@ -514,6 +572,8 @@ mod tests {
             ("1000", Some(1000), None),
             ("00042.npz", Some(42), None),
             ("ckpt-7", Some(7), None),
+            ("model.ckpt-1000", Some(1000), None),
+            ("weights.h5", None, None),
             ("resnet-50.pt", None, None),
             ("e2e-example-config.json", None, None),
             ("model-7b-config.json", None, None),
@@ -528,7 +588,12 @@ mod tests {
             ("batch32_epoch3.pt", None, Some(3)),
             ("ep3it500.pt", Some(500), Some(3)),
             ("ep3_acc0.9.h5", None, Some(3)),
-            ("model_10k.pt", Some(10), None),
+            ("model_10k.pt", Some(10_000), None),
+            ("step_900k.pt", Some(900_000), None),
+            ("step_2M.pt", Some(2_000_000), None),
+            ("step_1.5M", Some(1_500_000), None),
+            ("step_1.5.pt", None, None),
+            ("checkpoint-7b.pt", Some(7), None),
             ("epoch3step610.pt", Some(610), Some(3)),
             ("checkpoint-500steps.pt", Some(500), None),
             ("best.pt", None, None),

@@ -10,11 +10,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::crew::{Crews, Lacked};
 use crate::ignored::{Ignored, Save};
-use crate::layouts::{self, Candidate, Layout, Proof, Verdict, is_unfinished_name};
-use crate::numbers::Numbers;
+use crate::layouts::{self, Candidate, Layout, Proof, Verdict, is_unfinished};
+use crate::numbers::{self, Numbers};
+use crate::outputs;
 use crate::sets::{self, Evidence, Found, State};
-use crate::store::{Store, StoreError};
-use crate::tree::{self, Tree};
+use crate::store::{Entry, Kind, Store, StoreError};
+use crate::tree::Tree;
+use crate::upkeep;
 
 /// What has changed within this time may still be being written.
 pub const QUIET: Duration = Duration::from_secs(5);
@@ -79,6 +81,8 @@ pub struct Scanner {
     crews: Option<Crews>,
     trusted: Option<String>,
     ignored: Ignored,
+    /// Also of what has been moved aside since.
+    states: outputs::Evidence,
 }
 
 #[derive(Debug)]
@@ -98,6 +102,7 @@ impl Scanner {
             crews: Some(Crews::default()),
             trusted: None,
             ignored: Ignored::default(),
+            states: outputs::Evidence::default(),
         }
     }
 
@@ -137,7 +142,8 @@ impl Scanner {
                 Ok(mine) => {
                     let has_changed =
                         writers == Writers::Some && is_changing(&mine.1, &candidate, &survey.tree, now);
-                    found.extend(survey.sorted(candidate, &mine.1.verdict, has_changed));
+                    let is_named = self.layouts.len() == 1;
+                    found.extend(survey.sorted(candidate, &mine.1.verdict, has_changed, is_named));
                     known.insert(mine.0, mine.1);
                 }
                 // Programs remove their old checkpoints themselves.
@@ -148,6 +154,7 @@ impl Scanner {
                 }
             }
         }
+        survey.tell_links();
         let whole = found.iter().filter(|found| matches!(found.state, State::Whole(_)));
         survey.saves = whole.map(|found| Save::of(&found.candidate, &survey.tree)).collect();
         let evidence = Evidence {
@@ -157,14 +164,20 @@ impl Scanner {
             trusted: self.trusted.as_deref(),
             now: now.wall,
         };
-        let joined = sets::join(found, evidence);
+        for found in found.iter().filter(|found| !matches!(found.state, State::Unknown)) {
+            self.states.add(&found.candidate.thing());
+        }
+        let mut joined = sets::join(found, evidence);
+        // After they are joined: what belongs to a checkpoint is a part of it.
+        let takes_all = self.layouts == [Layout::Files];
+        joined.found.retain(|found| takes_all || !self.states.is_against(&found.candidate.thing()));
         survey.spared = joined.spared;
         survey.lacks = joined.lacks;
         for found in joined.found {
             survey.add(found, now);
         }
-        let is_recent = |entry: &&crate::store::Entry| is_near(entry.modified, now.wall);
-        let is_unfinished = |entry: &&crate::store::Entry| is_unfinished_name(tree::name(&entry.path));
+        let is_recent = |entry: &&Entry| is_near(entry.modified, now.wall);
+        let is_unfinished = |entry: &&Entry| is_unfinished(&entry.path);
         if writers == Writers::Some
             && survey.tree.entries().filter(is_unfinished).any(|entry| is_recent(&entry))
         {
@@ -200,8 +213,27 @@ impl Scanner {
 }
 
 impl Survey {
-    /// What a candidate is by itself. What cannot be told is told.
-    fn sorted(&mut self, candidate: Candidate, verdict: &Verdict, has_changed: bool) -> Option<Found> {
+    /// What is named like a checkpoint and leads elsewhere. Links inside are names for what is seen anyway.
+    fn tell_links(&mut self) {
+        let leads_out = |entry: &&Entry| entry.kind == (Kind::Link { target: None });
+        let is_named = |entry: &&Entry| layouts::is_named_as_checkpoint(&entry.path);
+        for link in self.tree.entries().filter(leads_out).filter(is_named) {
+            self.problems.push(format!(
+                "{} looks like a checkpoint, but it is a link, and links are not followed: it is left alone and not resumed from; \
+                 put what it leads to in its place",
+                link.path
+            ));
+        }
+    }
+
+    /// What a candidate is by itself. What cannot be told is told. `is_named`: somebody has said which layout it has.
+    fn sorted(
+        &mut self,
+        candidate: Candidate,
+        verdict: &Verdict,
+        has_changed: bool,
+        is_named: bool,
+    ) -> Option<Found> {
         let state = match verdict {
             Verdict::Complete { proof: Proof::Quiet, .. } | Verdict::Partial(_) | Verdict::Unclear(_)
                 if has_changed =>
@@ -211,9 +243,15 @@ impl Survey {
             Verdict::Complete { numbers, .. } => State::Whole(*numbers),
             Verdict::Partial(why) => State::Cut(why.clone()),
             Verdict::Unclear(why) => {
+                // Of the others, nobody has any doubt which layout it is.
+                let may_be_another = matches!(
+                    candidate.layout,
+                    Layout::Orbax | Layout::XgBoost | Layout::Torch | Layout::Files
+                );
+                let helps = may_be_another && !is_named;
+                let way_out = if helps { ", or name the layout in checkpoint.layout" } else { "" };
                 self.problems.push(format!(
-                    "{} looks like a checkpoint, but {why}: it is left alone and not resumed from; remove it, or name the \
-                     layout in checkpoint.layout",
+                    "{} looks like a checkpoint, but {why}: it is left alone and not resumed from; remove it{way_out}",
                     candidate.path
                 ));
                 State::Unknown
@@ -300,7 +338,7 @@ impl Checkpoint {
     }
 }
 
-/// Sorts by step, then epoch, then time. Of those that have come equally far, the one of the layout that asks for more is the
+/// Sorts by epoch and step where all names tell both, else by step, then time. Of those that have come equally far, the one of the layout that asks for more is the
 /// better one to go on from, then the larger one: programs save notes beside their checkpoints.
 ///
 /// A program may put the step into some names and not into others (`epoch-3.pt`, `epoch-3-step-610.pt`). Where not all have
@@ -308,14 +346,17 @@ impl Checkpoint {
 /// an epoch are sorted by themselves, and one kind comes before the other. What has no number at all comes last: it says nothing about where to
 /// go on.
 pub fn sort_newest_first<T>(items: &mut [T], place: impl Fn(&T) -> Place) {
-    let order = Order::of(items.iter().map(&place).filter(|place| !place.numbers.is_empty()));
+    let is_of_a_row = |place: &Place| !place.numbers.is_empty() && !upkeep::is_origin(&place.path);
+    let order = Order::of(items.iter().map(&place).filter(is_of_a_row));
     items.sort_by_cached_key(|item| {
         let Place { numbers, layout, size, time, path } = place(item);
         let (is_of_first_kind, far) = order.far(numbers);
         // What asks for more stands first among the layouts.
         // Of about the same size, the latest: several may be saved in one epoch.
         let worth = (!numbers.is_empty()).then_some((layout.map(Reverse), size.checked_ilog2()));
-        Reverse((!numbers.is_empty(), is_of_first_kind, far, worth, time, path))
+        // However far that has come which this began with.
+        let is_own = !upkeep::is_origin(&path);
+        Reverse((is_own, !numbers.is_empty(), is_of_first_kind, far, worth, time, path))
     });
 }
 
@@ -332,11 +373,19 @@ enum Order {
 impl Order {
     fn of(places: impl Iterator<Item = Place>) -> Self {
         let places: Vec<Place> = places.collect();
-        if places.iter().all(|place| place.numbers.step.is_some()) {
-            return Self::Step;
-        }
-        if places.iter().all(|place| place.numbers.epoch.is_some()) {
+        let all_have_steps = places.iter().all(|place| place.numbers.step.is_some());
+        let all_have_epochs = places.iter().all(|place| place.numbers.epoch.is_some());
+        // Whoever names both may count steps anew in every epoch; where not, both say the same. Whoever names the step alone goes by it, and the
+        // epoch inside may begin anew with every attempt.
+        let goes_by_step = |place: &Place| {
+            let named = numbers::of_path(&place.path);
+            named.step.is_some() && named.epoch.is_none()
+        };
+        if all_have_epochs && (!all_have_steps || !places.iter().any(goes_by_step)) {
             return Self::Epoch;
+        }
+        if all_have_steps {
+            return Self::Step;
         }
         let best = |has_step: bool| {
             let of_a_kind = places.iter().filter(|place| place.numbers.step.is_some() == has_step);

@@ -166,7 +166,8 @@ impl Key {
 struct Member {
     found: Found,
     numbers: Numbers,
-    keys: Vec<Key>,
+    /// Each once: a directory may have thousands of files whose names differ in a number only.
+    keys: BTreeSet<Key>,
     /// The series of parts whose names say how many there are, how many, and whether that is sure.
     counted: BTreeSet<(String, u64, bool)>,
 }
@@ -177,11 +178,11 @@ impl Member {
         let numbers = numbers::of_name(candidate.name());
         // A directory may have anything in it; what is no state of a program comes and goes.
         let is_part = |path: &&String| candidate.is_one_file() || layouts::may_be_state(path);
-        let (mut keys, mut counted) = (Vec::new(), BTreeSet::new());
+        let (mut keys, mut counted) = (BTreeSet::new(), BTreeSet::new());
         for path in candidate.files.iter().filter(is_part) {
             let (key, of) = Key::of(path);
             counted.extend(of.map(|(of, is_sure)| (key.series.clone(), of, is_sure)));
-            keys.push(key);
+            keys.insert(key);
         }
         Self { found, numbers, keys, counted }
     }
@@ -215,11 +216,13 @@ fn family(candidate: &Candidate) -> Option<String> {
 
 /// The sets of a family, oldest first.
 fn in_order(members: Vec<Member>) -> Vec<Set> {
-    let all_have_steps = members.iter().all(|member| member.numbers.step.is_some());
+    let all = |has: fn(&Numbers) -> bool| members.iter().all(|member| has(&member.numbers));
+    // The step may begin anew with every epoch.
+    let steps_first = all(|numbers| numbers.step.is_some()) && !all(|numbers| numbers.epoch.is_some());
     let mut sets: BTreeMap<(Option<i64>, Option<i64>), Vec<Member>> = BTreeMap::new();
     for member in members {
         let Numbers { step, epoch } = member.numbers;
-        let far = if all_have_steps { (step, epoch) } else { (epoch, step) };
+        let far = if steps_first { (step, epoch) } else { (epoch, step) };
         sets.entry(far).or_default().push(member);
     }
     sets.into_values().flat_map(one_by_one).map(Set).collect()

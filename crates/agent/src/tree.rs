@@ -1,36 +1,50 @@
 //! A listing, arranged so that layouts can ask what is in a directory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::store::{Entry, Kind};
 
 /// Everything in a place at one moment, by path.
+///
+/// No path is kept twice: there may be many, and the agent has little memory.
 #[derive(Debug, Default)]
 pub struct Tree {
-    entries: BTreeMap<String, Entry>,
-    children: HashMap<String, Vec<String>>,
+    /// Sorted by path.
+    entries: Vec<Entry>,
+    /// What is directly in each directory, as places in the entries.
+    children: HashMap<String, Vec<usize>>,
 }
 
 impl Tree {
-    pub fn new(entries: Vec<Entry>) -> Self {
-        let mut tree = Self::default();
-        for entry in entries {
-            tree.children.entry(parent(&entry.path).to_owned()).or_default().push(entry.path.clone());
-            tree.entries.insert(entry.path.clone(), entry);
+    pub fn new(mut entries: Vec<Entry>) -> Self {
+        entries.sort_by(|one, other| one.path.cmp(&other.path));
+        // In a bucket, an object and a directory may have the same name.
+        entries.dedup_by(|later, earlier| {
+            let is_same = later.path == earlier.path;
+            if is_same {
+                std::mem::swap(later, earlier);
+            }
+            is_same
+        });
+        let mut children: HashMap<String, Vec<usize>> = HashMap::new();
+        for (at, entry) in entries.iter().enumerate() {
+            let parent = parent(&entry.path);
+            match children.get_mut(parent) {
+                Some(beside) => beside.push(at),
+                None => _ = children.insert(parent.to_owned(), vec![at]),
+            }
         }
-        for names in tree.children.values_mut() {
-            names.sort();
-        }
-        tree
+        Self { entries, children }
     }
 
     pub fn get(&self, path: &str) -> Option<&Entry> {
-        self.entries.get(path)
+        let at = self.entries.binary_search_by(|entry| entry.path.as_str().cmp(path)).ok()?;
+        self.entries.get(at)
     }
 
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.values()
+        self.entries.iter()
     }
 
     pub fn has_file(&self, path: &str) -> bool {
@@ -41,7 +55,7 @@ impl Tree {
     pub fn directories(&self) -> impl Iterator<Item = &str> {
         let below = self
             .entries
-            .values()
+            .iter()
             .filter(|entry| entry.kind == Kind::Directory)
             .map(|entry| entry.path.as_str());
         std::iter::once("").chain(below)
@@ -49,24 +63,24 @@ impl Tree {
 
     /// What is directly in a directory, sorted.
     pub fn children(&self, directory: &str) -> impl Iterator<Item = &Entry> {
-        self.children.get(directory).into_iter().flatten().filter_map(|path| self.entries.get(path))
+        self.children.get(directory).into_iter().flatten().map(|at| &self.entries[*at])
     }
 
     /// Names of what is directly in a directory.
     pub fn names<'a>(&'a self, directory: &str) -> impl Iterator<Item = &'a str> + use<'a> {
-        self.children.get(directory).into_iter().flatten().map(|path| name(path))
+        self.children.get(directory).into_iter().flatten().map(|at| name(&self.entries[*at].path))
     }
 
     /// The files in a directory and in all directories below it.
     pub fn files_below(&self, directory: &str) -> Vec<&Entry> {
         if directory.is_empty() {
-            return self.entries.values().filter(|entry| entry.is_file()).collect();
+            return self.entries.iter().filter(|entry| entry.is_file()).collect();
         }
         let first = format!("{directory}/");
-        self.entries
-            .range(first.clone()..)
-            .take_while(|(path, _)| path.starts_with(&first))
-            .map(|(_, entry)| entry)
+        let begin = self.entries.partition_point(|entry| entry.path < first);
+        self.entries[begin..]
+            .iter()
+            .take_while(|entry| entry.path.starts_with(&first))
             .filter(|entry| entry.is_file())
             .collect()
     }

@@ -220,21 +220,24 @@ fn staying<T>(mut row: Vec<&Old<'_, T>>, keep: usize) -> Vec<Numbers> {
 const MOST_THINGS: i64 = 100;
 
 /// Are these several things, and not one that goes on? `model_0.pt` to `model_4.pt` may be all models of an ensemble: nothing says that
-/// the number is how far it is, and most numbers from the first on are there. Where it has been written down how far they are, something does.
+/// the number is how far it is, and most numbers from the first on are there. Where it has been written down in all of them how far they are,
+/// something does.
 fn are_things<T>(row: &[&Old<'_, T>]) -> bool {
     let may_be_thing = |old: &&Old<'_, T>| {
         let name = tree::name(&old.place.path);
         let is_in_a_checkpoint = numbers::is_explicit(tree::name(tree::parent(&old.place.path)));
-        let is_anybodys = matches!(old.place.layout, Some(Layout::Torch | Layout::Files) | None);
+        let is_anybodys =
+            matches!(old.place.layout, Some(Layout::Torch | Layout::Files | Layout::XgBoost) | None);
         let is_weak = numbers::is_part(name)
             || numbers::is_bare(name)
             || is_in_a_checkpoint && !numbers::is_strong(name);
-        is_anybodys && is_weak && old.place.numbers.epoch.is_none()
+        is_anybodys && is_weak
     };
+    let are_told = row.iter().all(|old| old.place.numbers.epoch.is_some());
     let all: BTreeSet<i64> = row.iter().filter_map(|old| old.place.numbers.step).collect();
     let (Some(first), Some(last)) = (all.first(), all.last()) else { return false };
     let is_dense = i64::try_from(all.len()).is_ok_and(|count| count * 2 > *last);
-    row.iter().all(may_be_thing) && *first <= 1 && *last <= MOST_THINGS && is_dense
+    row.iter().all(may_be_thing) && !are_told && *first <= 1 && *last <= MOST_THINGS && is_dense
 }
 
 /// A directory of any program goes only if its name says in words that it is a checkpoint, and nothing in it is kept for another reason.
@@ -263,6 +266,20 @@ pub(crate) fn is_one_of_many(path: &str) -> bool {
 pub(crate) fn is_special(path: &str) -> bool {
     let name = tree::name(path).to_lowercase();
     ["best", "final", "last", "latest", "pretrained", "initial"].iter().any(|word| name.contains(word))
+}
+
+/// What a training began with, by its name: `pretrained.pth`, `init-step-0.pt`, `pretrained/model.pt`. What goes on from it may be called so,
+/// too, but tells how far it is: `vit-pretrained-epoch-3.pt`.
+pub(crate) fn is_origin(path: &str) -> bool {
+    const WORDS: [&str; 3] = ["pretrained", "initial", "init"];
+    let lower = path.to_lowercase();
+    let name = tree::name(&lower);
+    let mut words = name.split(|c: char| !c.is_alphabetic());
+    let is_first = words.clone().next().is_some_and(|first| WORDS.contains(&first));
+    let is_unnumbered = numbers::of_name(name).is_empty();
+    is_first
+        || is_unnumbered && words.any(|word| WORDS.contains(&word))
+        || WORDS.contains(&tree::name(tree::parent(&lower)))
 }
 
 pub(crate) fn remove(store: &dyn Store, candidate: &Candidate) -> Result<(), StoreError> {

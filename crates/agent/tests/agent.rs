@@ -281,14 +281,15 @@ fn what_the_newest_names_as_the_best_is_not_removed() {
     assert_eq!(place.names(), ["checkpoint-2", "checkpoint-4"]);
 
     let place = Place::new();
-    for epoch in 1..=4 {
-        let best = files::lightning(epoch, "/elsewhere/epoch=1-step=10.ckpt");
-        place.add(&format!("epoch={epoch}-step={epoch}0.ckpt"), best);
+    for epoch in 1..=5 {
+        // With `save_top_k=2`.
+        let best = ["/elsewhere/epoch=1-step=10.ckpt", "/elsewhere/epoch=3-step=30.ckpt"];
+        place.add(&format!("epoch={epoch}-step={epoch}0.ckpt"), files::lightning(epoch, &best));
     }
-    let mut agent = place.agent(Options { keep_last: 1, ..place.resumed_from("epoch=4-step=40.ckpt") });
+    let mut agent = place.agent(Options { keep_last: 1, ..place.resumed_from("epoch=5-step=50.ckpt") });
     agent.begin(at(0));
     agent.look(at(10));
-    assert_eq!(place.names(), ["epoch=1-step=10.ckpt", "epoch=4-step=40.ckpt"]);
+    assert_eq!(place.names(), ["epoch=1-step=10.ckpt", "epoch=3-step=30.ckpt", "epoch=5-step=50.ckpt"]);
 }
 
 #[test]
@@ -475,6 +476,10 @@ fn an_unfinished_name_says_that_something_is_being_written() {
     assert!(agent.look(at(2)).writing);
     place.date(".checkpoint.tmp", SystemTime::now() - Duration::from_mins(1));
     assert!(!agent.look(at(60)).writing);
+    // And so does what is in a directory that is called so.
+    place.add("step-3.tmp/model.pt", files::torch(&[]));
+    let report = agent.look(at(62));
+    assert!(report.writing && report.checkpoint.is_none());
 }
 
 #[test]
@@ -632,8 +637,16 @@ fn a_directory_that_is_not_there_is_told_and_training_starts() {
     let place = Place::new();
     fs::remove_dir(place.root()).unwrap();
     let attempt = Some("uid/1".to_owned());
-    let problem = place.agent(Options { attempt, ..place.options() }).begin(at(0)).problem.unwrap();
-    assert!(problem.contains("is not there: check checkpoint.directory"), "{problem}");
+    let mut agent =
+        place.agent(Options { attempt, ..place.options() }).with_workers(Workers { pods: 1, processes: 1 });
+    for problem in [agent.begin(at(0)).problem, agent.look(at(2)).problem] {
+        let problem = problem.unwrap();
+        assert!(problem.contains("is not there: check checkpoint.directory"), "{problem}");
+    }
+    // Were it made by a note, nobody would be told any more.
+    assert!(!place.root().exists());
+    fs::create_dir(place.root()).unwrap();
+    assert_eq!(agent.look(at(4)).problem, None);
     fs::remove_dir_all(place.root()).unwrap();
     fs::remove_file(place.ready_file()).unwrap();
     let mut agent = place.agent(place.options());
@@ -660,8 +673,12 @@ fn links_lead_nowhere_else() {
     symlink(".", place.root().join("itself")).unwrap();
     symlink("..", place.root().join("above")).unwrap();
     let mut agent = place.agent(Options { keep_last: 1, ..place.resumed_from("step-1.pt") });
-    let report = agent.begin(at(0));
-    assert_eq!((agent.start(), report.problem), (Start::Ready, None));
+    let problem = agent.begin(at(0)).problem.unwrap();
+    assert_eq!(agent.start(), Start::Ready);
+    for name in ["checkpoint-9", "step-9.pt"] {
+        assert!(problem.contains(&format!("{name} looks like a checkpoint, but it is a link")), "{problem}");
+    }
+    assert!(!problem.contains("loop") && !problem.contains("itself"), "{problem}");
     agent.look(at(10));
     assert_eq!(names_in(&outside), ["step-9.pt"]);
 }
@@ -734,11 +751,11 @@ fn what_could_not_be_listed_as_a_whole_is_not_taken_for_all() {
 
 #[test]
 fn what_has_not_changed_is_not_read_again() {
-    let place = Place::new().with("step-1.pt", files::torch(&[])).with("step-2.json", "{}");
-    let mut agent = place.agent(place.resumed_from("step-2.json"));
+    let place = Place::new().with("step-1.pt", files::torch(&[])).with("step-2.pt", files::torch(&[]));
+    let mut agent = place.agent(place.resumed_from("step-2.pt"));
     let first = agent.begin(at(0));
     // Were it read now, it would not be complete: it is another file with the same size, time and inode.
-    for name in ["step-1.pt", "step-2.json"] {
+    for name in ["step-1.pt", "step-2.pt"] {
         let path = place.root().join(name);
         let metadata = fs::metadata(&path).unwrap();
         let zeros = vec![0; usize::try_from(metadata.len()).unwrap()];

@@ -179,22 +179,49 @@ fn a_start_afresh_is_not_forgotten_by_the_pods_that_come_after() {
 }
 
 #[test]
+fn what_earlier_versions_copied_and_is_no_checkpoint_is_passed_over() {
+    let world = World::new();
+    let mut agent = world.agent("before", options());
+    agent.begin(at(0));
+    world.save("before", &vec![file("step-3.pt", files::torch(&[]))]);
+    agent.finish(at(10));
+    // What had not been finished, and what a program had written beside its checkpoints.
+    for (name, layout, content) in [
+        ("step-9.tmp/model.pt", "torch", files::torch(&[])),
+        ("gallery/step-9.json", "files", b"{}".to_vec()),
+    ] {
+        let marker = format!(
+            r#"{{"path": "{name}", "step": 9, "layout": "{layout}", "roots": ["{name}"],
+                "files": [{{"path": "{name}", "size": {}}}]}}"#,
+            content.len()
+        );
+        world.bucket().write(name, &content).unwrap();
+        world.bucket().write(&format!("{name}.complete"), marker.as_bytes()).unwrap();
+    }
+    let next = Options { attempt: Some("uid/2".to_owned()), ..told("step-3.pt") };
+    let mut agent = world.agent("after", next);
+    let report = agent.begin(at(0));
+    assert_eq!((agent.start(), path(&report)), (Start::Ready, Some("s3://bucket/ml/bert/step-3.pt")));
+}
+
+#[test]
 fn what_does_not_look_like_a_checkpoint_when_it_is_back_is_passed_over() {
     let world = World::new();
     let mut agent = world.agent("before", options());
     agent.begin(at(0));
-    for (name, content) in [("step-5.pt", files::torch(&[])), ("checkpoint-step-9.json", files::digits(1, 9))]
+    for (name, content) in
+        [("step-5.pt", files::torch(&[])), ("checkpoint-step-9.pkl", files::pickle(&[("a", 1)]))]
     {
         world.save("before", &vec![file(name, content)]);
         agent.finish(at(10));
     }
-    assert_eq!(world.kept(), ["checkpoint-step-9.json", "step-5.pt"]);
+    assert_eq!(world.kept(), ["checkpoint-step-9.pkl", "step-5.pt"]);
     let mut agent = world.agent("pod", Options { layouts: vec![Layout::Torch], ..told("step-5.pt") });
     let report = agent.begin(at(0));
     assert_eq!((agent.start(), path(&report)), (Start::Ready, Some("s3://bucket/ml/bert/step-5.pt")));
     let problem = report.problem.unwrap();
     assert!(
-        problem.contains("checkpoint-step-9.json was fetched") && problem.contains("checkpoint.layout"),
+        problem.contains("checkpoint-step-9.pkl was fetched") && problem.contains("checkpoint.layout"),
         "{problem}"
     );
 }

@@ -419,9 +419,9 @@ fn xgboost() {
         script: "with_xgboost.py",
         layout: Layout::XgBoost,
         saves: [
-            ("model_6.ubj", Some(7), None),
-            ("model_4.ubj", Some(5), None),
-            ("model_2.ubj", Some(3), None),
+            ("model_6.ubj", Some(7), Some(6)),
+            ("model_4.ubj", Some(5), Some(4)),
+            ("model_2.ubj", Some(3), Some(2)),
         ],
         counts: [7, 5],
         ..PLAIN

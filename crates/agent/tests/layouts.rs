@@ -137,9 +137,12 @@ fn files_of_zeros_are_partial() {
     assert_partial(&vec![file("epoch-3.pt", Vec::new())], "epoch-3.pt");
     for ending in ["json", "npy", "h5", "ubj", "safetensors", "npz", "pkl", "msgpack", "params", "model"] {
         let name = format!("step-9.{ending}");
-        let files = vec![file("step-3.json", "{}"), file(name.as_str(), vec![0; 4096])];
+        // Data beside what a framework saves is no checkpoint.
+        let is_data = ["json", "npy", "npz"].contains(&ending);
+        let whole = if is_data { file("step-3.json", "{}") } else { file("step-3.pt", fixtures::torch(&[])) };
+        let files = vec![whole.clone(), file(name.as_str(), vec![0; 4096])];
         on_every_store(&files, |survey, _| {
-            assert_eq!(names(survey), (vec!["step-3.json".to_owned()], vec![name.clone()]));
+            assert_eq!(names(survey), (vec![whole.0.clone()], vec![name.clone()]));
         });
     }
     assert_partial(&vec![file("model_9.ubj", vec![0; 4096])], "model_9.ubj");
@@ -196,7 +199,7 @@ fn notes_beside_a_checkpoint_are_none() {
         // Its checkpoint is to come, or was removed.
         file("metrics-epoch-4.json", "{}"),
         file("metrics-epoch-1.json", "{}"),
-        // Others of the same kind elsewhere are a program's own business.
+        // Nor are others of the same kind elsewhere.
         file("a/metrics-epoch-9.json", "{}"),
         file("b/step-30/model.safetensors", fixtures::safetensors(3)),
         file("b/step-30.json", "{}"),
@@ -204,7 +207,7 @@ fn notes_beside_a_checkpoint_are_none() {
     on_every_store(&files, |survey, _| {
         let (mut complete, partial) = names(survey);
         complete.sort();
-        assert_eq!(complete, ["a/metrics-epoch-9.json", "b/step-30", "epoch-2.pt", "epoch-3.pt"]);
+        assert_eq!(complete, ["b/step-30", "epoch-2.pt", "epoch-3.pt"]);
         assert_eq!(partial, Vec::<String>::new());
     });
 }
@@ -215,8 +218,8 @@ fn of_what_has_come_equally_far_the_more_specific_and_the_larger_is_the_newest()
     let store = Directory::new(directory.path().to_str().unwrap());
     let files = [
         ("epoch-3.pt", fixtures::torch(&[])),
-        ("ema/epoch-3.npz", fixtures::zip(&[("a", &[1; 5000])])),
-        ("small/epoch-3.npz", fixtures::zip(&[("a", &[1; 50])])),
+        ("ema/epoch-3.safetensors", fixtures::safetensors(5000)),
+        ("small/epoch-3.safetensors", fixtures::safetensors(50)),
     ];
     for directory in ["ema", "small"].map(|name| directory.path().join(name)) {
         std::fs::create_dir(directory).unwrap();
@@ -232,7 +235,7 @@ fn of_what_has_come_equally_far_the_more_specific_and_the_larger_is_the_newest()
             .unwrap();
     }
     let survey = Scanner::new(Layout::ALL.to_vec()).look(&store, at(0), Writers::None).unwrap();
-    assert_eq!(names(&survey).0, ["epoch-3.pt", "ema/epoch-3.npz", "small/epoch-3.npz"]);
+    assert_eq!(names(&survey).0, ["epoch-3.pt", "ema/epoch-3.safetensors", "small/epoch-3.safetensors"]);
 }
 
 #[test]
@@ -301,11 +304,13 @@ fn what_is_not_what_its_ending_promises_is_no_checkpoint() {
             });
         }
     }
-    // What is packed cannot be looked into.
-    for packed in
-        [&b"\x1f\x8b\x08 and so on"[..], b"\xfd7zXZ\x00 and so on", b"BZh9 and so on", b"(dp0\nS'a'\np1\n"]
-    {
+    // What is packed so, or in the first form of pickles, cannot be looked into.
+    for packed in [&b"\x28\xb5\x2f\xfd and so on"[..], b"\x04\x22\x4d\x18 and so on", b"(dp0\nS'a'\np1\n"] {
         assert_complete(&vec![file("step-9.pkl", packed)], Layout::Files, "step-9.pkl", Some(9), None);
+    }
+    // Others have an end.
+    for packed in [&b"\x1f\x8b\x08 and so on"[..], b"\xfd7zXZ\x00 and so on", b"BZh9 and so on"] {
+        assert_partial(&vec![file("step-9.pkl", packed)], "step-9.pkl");
     }
 }
 
@@ -411,10 +416,119 @@ fn tensorflow() {
 }
 
 #[test]
+fn tensorflow_has_the_step_behind_a_name() {
+    for (prefix, step) in [("model.ckpt-1000", 1000), ("cp-0010.ckpt", 10), ("run/model.ckpt-5", 5)] {
+        assert_complete(&fixtures::tensorflow(prefix), Layout::TensorFlow, prefix, Some(step), None);
+    }
+    // As numbers, and not as texts.
+    let files = [900, 1000].map(|step| fixtures::tensorflow(&format!("model.ckpt-{step}"))).concat();
+    on_every_store(&files, |survey, _| assert_eq!(names(survey).0, ["model.ckpt-1000", "model.ckpt-900"]));
+}
+
+#[test]
 fn orbax() {
     assert_complete(&fixtures::orbax("100"), Layout::Orbax, "100", Some(100), None);
     let unfinished = fixtures::orbax("200.orbax-checkpoint-tmp-1234");
     assert_partial(&unfinished, "200.orbax-checkpoint-tmp-1234");
+}
+
+#[test]
+fn an_item_of_orbax_may_have_any_name() {
+    let mut files = fixtures::orbax("100");
+    files.push(file("100/d/_METADATA", "{}"));
+    files.push(file("100/d/manifest.ocdbt", "manifest"));
+    files.push(file("100/d/empty", ""));
+    assert_complete(&files, Layout::Orbax, "100", Some(100), None);
+    // Without what finds its arrays, an item is damaged, whatever it is called.
+    let mut files = fixtures::orbax("100");
+    files.push(file("100/d/_METADATA", "{}"));
+    files.push(file("100/d/d/abc", "data"));
+    assert_partial(&files, "100");
+}
+
+#[test]
+fn who_names_the_layout_is_believed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut files = fixtures::orbax("100");
+    files.retain(|(path, _)| path.starts_with("100/default"));
+    fixtures::write(directory.path(), &files);
+    let store = Directory::new(directory.path().to_str().unwrap());
+    let look = |layouts: Vec<Layout>| Scanner::new(layouts).look(&store, at(0), Writers::None).unwrap();
+    let survey = look(Layout::ALL.to_vec());
+    assert_eq!(names(&survey), (vec![], vec![]));
+    assert!(survey.problems[0].contains("checkpoint.layout"), "{:?}", survey.problems);
+    let survey = look(vec![Layout::Orbax]);
+    assert_eq!((names(&survey).0, survey.problems.len()), (vec!["100".to_owned()], 0));
+    // Nobody is told to do what has been done.
+    std::fs::write(directory.path().join("epoch-1.pt"), "something else").unwrap();
+    let survey = look(vec![Layout::Torch]);
+    assert!(survey.problems[0].contains("remove it") && !survey.problems[0].contains("checkpoint.layout"));
+}
+
+#[test]
+fn shards_of_two_saves_are_no_checkpoint() {
+    let directory = tempfile::tempdir().unwrap();
+    fixtures::write(directory.path(), &fixtures::dcp("latest"));
+    let store = Directory::new(directory.path().to_str().unwrap());
+    let look = || Scanner::new(Layout::ALL.to_vec()).look(&store, at(0), Writers::None).unwrap();
+    let date = |name: &str, minutes: u64| {
+        let file =
+            std::fs::File::options().write(true).open(directory.path().join("latest").join(name)).unwrap();
+        file.set_modified(std::time::SystemTime::now() - Duration::from_mins(minutes)).unwrap();
+    };
+    for (first, second, metadata, is_whole) in [
+        (60, 60, 60, true),
+        (60, 59, 58, true),
+        // Saved again, as far as this.
+        (10, 60, 59, false),
+        (60, 10, 59, false),
+        // Copied, or saved as a whole again.
+        (10, 10, 60, true),
+    ] {
+        date("__0_0.distcp", first);
+        date("__1_0.distcp", second);
+        date(".metadata", metadata);
+        let survey = look();
+        assert_eq!(names(&survey).0.len() == 1, is_whole, "{first}, {second}, {metadata}");
+        assert!(survey.partial.is_empty(), "it may have been copied");
+        assert_eq!(survey.problems.is_empty(), is_whole, "{:?}", survey.problems);
+    }
+}
+
+#[test]
+fn what_is_still_to_be_renamed_is_no_checkpoint() {
+    for unfinished in [
+        "step-300.tmp/model.pt",
+        "tmp-checkpoint-300/model.safetensors",
+        "tmp_step_300.pt",
+        "tmp_step_300/model.pt",
+        "step_300_incomplete/model.pt",
+        "step-300.partial/model.pt",
+        ".step-300/model.pt",
+        "step-300.tmp/nested/epoch-9.pt",
+    ] {
+        let content = if unfinished.ends_with("pt") {
+            fixtures::torch(&[("step", 99)])
+        } else {
+            fixtures::safetensors(4)
+        };
+        let files = vec![
+            file("step-200/model.pt", fixtures::torch(&[])),
+            file("step-200/optimizer.pt", fixtures::torch(&[])),
+            file(unfinished, content),
+        ];
+        on_every_store(&files, |survey, _| {
+            assert_eq!(names(survey), (vec!["step-200".to_owned()], vec![]), "{unfinished}");
+        });
+    }
+    // Whatever its layout is.
+    for files in [
+        fixtures::huggingface("step-3.tmp/checkpoint-500", 500),
+        fixtures::dcp("step-3.tmp"),
+        fixtures::tensorflow("a.tmp/ckpt-5"),
+    ] {
+        on_every_store(&files, |survey, _| assert_eq!(names(survey), (vec![], vec![])));
+    }
 }
 
 #[test]
@@ -424,11 +538,66 @@ fn megatron() {
     for cut in cut_each(&files, &[".pt"]) {
         assert_partial(&cut, "iter_0000100");
     }
-    files.push(file("iter_0000200/mp_rank_00/model_optim_rng.pt", fixtures::torch(&[])));
+    files.push(file("iter_0000200/mp_rank_01/model_optim_rng.pt", fixtures::torch(&[])));
     on_every_store(&files, |survey, _| {
         assert_eq!(names(survey), (vec!["iter_0000100".to_owned()], vec!["iter_0000200".to_owned()]));
     });
-    assert_partial(&vec![fixtures::megatron(100).remove(0)], "iter_0000100");
+    let cut = fixtures::torch(&[])[..60].to_vec();
+    assert_partial(&vec![file("iter_0000200/mp_rank_00/model_optim_rng.pt", cut)], "iter_0000200");
+}
+
+#[test]
+fn lightning_with_deepspeed_is_named_by_its_own_directory() {
+    let files = |directory: &str| {
+        vec![
+            file(
+                format!("{directory}/checkpoint/mp_rank_00_model_states.pt"),
+                fixtures::torch(&[("global_step", 9)]),
+            ),
+            file(
+                format!("{directory}/checkpoint/zero_pp_rank_0_mp_rank_00_optim_states.pt"),
+                fixtures::torch(&[]),
+            ),
+            file(format!("{directory}/latest"), "checkpoint"),
+            file(format!("{directory}/zero_to_fp32.py"), "#"),
+        ]
+    };
+    let path = "epoch=2-step=300.ckpt";
+    assert_complete(&files(path), Layout::DeepSpeed, path, Some(300), Some(2));
+    for cut in cut_each(&files(path), &[".pt"]) {
+        assert_partial(&cut, path);
+    }
+    // Killed before it was named.
+    let mut unnamed = files(path);
+    unnamed.retain(|(path, _)| !path.ends_with("latest"));
+    on_every_store(&unnamed, |survey, _| assert_eq!(names(survey), (vec![], vec![])));
+    // In a directory without a number, the tag is all there is.
+    assert_complete(&files("last.ckpt"), Layout::DeepSpeed, "last.ckpt/checkpoint", None, None);
+}
+
+#[test]
+fn what_may_be_good_beyond_a_pointer_is_left_where_it_is() {
+    // The pointer was set back, or did not come along.
+    for (first, second, pointer) in [
+        (fixtures::megatron(100), fixtures::megatron(200), "latest_checkpointed_iteration.txt"),
+        (fixtures::deepspeed(100), fixtures::deepspeed(200), "latest"),
+    ] {
+        let name_of = |files: &Files| files[0].0.split('/').next().unwrap().to_owned();
+        let mut files = second.clone();
+        files.retain(|(path, _)| path != pointer);
+        on_every_store(&files, |survey, _| {
+            assert_eq!(names(survey), (vec![], vec![]));
+            let problem = survey.problems.join(" ");
+            assert!(problem.contains(&name_of(&second)) && problem.contains("is missing"), "{problem}");
+        });
+        files.extend(first.clone());
+        on_every_store(&files, |survey, _| {
+            assert_eq!(names(survey), (vec![name_of(&first)], vec![]));
+            let problem = survey.problems.join(" ");
+            assert!(problem.contains(&name_of(&second)) && problem.contains("left alone"), "{problem}");
+            assert!(!problem.contains("checkpoint.layout"), "that would not help: {problem}");
+        });
+    }
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn agent_process() {
     };
     let now = Moment { wall: Timestamp::now(), elapsed: Duration::ZERO };
     let report = Agent::new(Box::new(Directory::new(&directory)), options).begin(now);
-    println!("found: {}", report.checkpoint.and_then(|checkpoint| checkpoint.step).unwrap());
+    println!("found: {}", report.checkpoint.and_then(|checkpoint| checkpoint.step).unwrap_or_default());
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     println!("{}", status.lines().find(|line| line.starts_with("VmHWM:")).unwrap());
 }
@@ -44,13 +44,14 @@ fn assert_modest(name: &str, content: &[u8]) {
     let disk = tempfile::tempdir().unwrap();
     std::fs::write(disk.path().join(name), content).unwrap();
     let output = look_at(disk.path());
-    let number = |start: &str| {
-        let rest = &output[output.find(start).unwrap() + start.len()..];
-        rest.split_whitespace().next().unwrap().parse::<u64>().unwrap()
-    };
-    assert_eq!(number("found:"), 7, "{name}: {output}");
-    let peak = number("VmHWM:") << 10;
+    assert_eq!(number_after(&output, "found:"), 7, "{name}: {output}");
+    let peak = number_after(&output, "VmHWM:") << 10;
     assert!(peak < MOST, "{name}: {} MiB", peak >> 20);
+}
+
+fn number_after(output: &str, start: &str) -> u64 {
+    let rest = &output[output.find(start).unwrap() + start.len()..];
+    rest.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 fn look_at(directory: &Path) -> String {
@@ -105,4 +106,19 @@ fn an_object_of_millions_of_keys_fits() {
         text.push('}');
         assert_modest("epoch-1.json", text.as_bytes());
     }
+}
+
+#[test]
+fn many_long_paths_fit() {
+    let disk = tempfile::tempdir().unwrap();
+    let run = disk.path().join("long-name-of-a-run".repeat(12)).join("long-name-of-what-it-does".repeat(9));
+    for step in 0..24 {
+        let directory = run.join(format!("step-{step}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        for number in 0..2000 {
+            std::fs::write(directory.join(format!("{}-{number}.json", "long".repeat(50))), "{}").unwrap();
+        }
+    }
+    let peak = number_after(&look_at(disk.path()), "VmHWM:") << 10;
+    assert!(peak < MOST, "{} MiB", peak >> 20);
 }

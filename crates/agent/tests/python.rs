@@ -107,6 +107,45 @@ for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
 }
 
 #[test]
+fn compressed_pickles() {
+    let disk = tempfile::tempdir().unwrap();
+    let script = "
+import bz2, gzip, lzma, pickle, random, zlib
+random.seed(1)
+for number, size in enumerate((1, 30, 3000, 40000), 1):
+    content = pickle.dumps({'texts': [random.choice('abcdefgh') * random.randint(1, 9) for _ in range(size)],
+                            'bytes': random.randbytes(size), 'zeros': bytes(size * 9)})
+    packed = {'a.joblib': zlib.compress(content, 3), 'b.joblib': zlib.compress(content, 0), 'c.joblib': zlib.compress(content, 9),
+              'd.pkl': gzip.compress(content), 'e.pkl': gzip.compress(content[:9]) + gzip.compress(content[9:]),
+              'f.pickle': bz2.compress(content), 'g.pkl': lzma.compress(content)}
+    for name, content in packed.items():
+        open(name.replace('.', f'-step-{number}.'), 'wb').write(content)
+with gzip.open('h-step-1.pkl', 'wb') as file:
+    pickle.dump([1] * 999, file)
+";
+    if !python("pickle", disk.path(), script) {
+        return;
+    }
+    let mut count = 0;
+    for entry in std::fs::read_dir(disk.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap();
+        let content = std::fs::read(&path).unwrap();
+        let alone = tempfile::tempdir().unwrap();
+        std::fs::write(alone.path().join(name), &content).unwrap();
+        let survey = look(alone.path());
+        assert!(survey.complete.len() == 1 && survey.problems.is_empty(), "{name:?}: {survey:?}");
+        for length in [content.len() / 2, content.len() - content.len() / 9 - 1, content.len() - 1] {
+            std::fs::write(alone.path().join(name), &content[..length]).unwrap();
+            let survey = look(alone.path());
+            assert_eq!(survey.partial.len(), 1, "{name:?}, {length} bytes: {survey:?}");
+        }
+        count += 1;
+    }
+    assert_eq!(count, 4 * 7 + 1);
+}
+
+#[test]
 fn the_digits_example_saves() {
     let disk = tempfile::tempdir().unwrap();
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/train.py");

@@ -123,6 +123,100 @@ fn what_is_saved_more_often_makes_nothing_else_old() {
 }
 
 #[test]
+fn what_a_program_writes_beside_its_checkpoints_is_none() {
+    for (newest, states, outputs) in [
+        ("step-400.pt", vec![], all("samples/step-{}.json", (1..=7).map(|hundred| hundred * 100))),
+        ("step-400.pt", vec![], all("gallery/step-{}.json", (1..=7).map(|hundred| hundred * 100))),
+        ("checkpoint.pt", vec![], all("metrics-epoch-{}.json", 1..=7)),
+        ("checkpoints/last.ckpt", vec![], all("predictions/epoch-{}.json", 1..=5)),
+        ("last.pt", vec![], all("eval/epoch_{}/predictions.json", 1..=6)),
+        ("model.pt", vec![], all("embeddings_epoch_{}.npy", 1..=6)),
+        (
+            "step-1500.pt",
+            all("step-{}.pt", [500, 1000]),
+            all("maps/step-{}.npy", [200, 1800, 2000, 2200, 2400]),
+        ),
+    ] {
+        let place = place_of(&[states, vec![newest.to_owned()], outputs.clone()]);
+        assert_eq!(place.newest().as_deref(), Some(newest));
+        place.kept(1);
+        let gone: Vec<&String> = outputs.iter().filter(|name| !place.has(name)).collect();
+        assert!(gone.is_empty() && place.has(newest), "{gone:?}");
+    }
+    // Nor is it when what is beside it was moved aside.
+    let outputs = all("gallery/step-{}.json", 1..=5);
+    let place = place_of(std::slice::from_ref(&outputs));
+    place.write_at("step-4.pt", &files::torch(&[])[..60], SystemTime::now() - Duration::from_hours(1));
+    place.kept(1);
+    assert!(!place.has("step-4.pt") && outputs.iter().all(|name| place.has(name)));
+    // Nor before there is a checkpoint, if its name says so.
+    let outputs = all("samples/step-{}.json", 1..=5);
+    let place = place_of(std::slice::from_ref(&outputs));
+    assert_eq!(place.newest(), None);
+    place.kept(1);
+    assert!(outputs.iter().all(|name| place.has(name)));
+    // A program that saves nothing else is one that does it so.
+    let states = all("checkpoint-epoch-{}.json", 1..=5);
+    let place = place_of(std::slice::from_ref(&states));
+    assert_eq!(place.newest().as_ref(), states.last());
+    place.kept(2);
+    assert!(!place.has(&states[2]) && place.has(&states[3]) && place.has(&states[4]));
+}
+
+#[test]
+fn steps_may_begin_anew_with_every_epoch() {
+    for name in [
+        "epoch-{e}-step-{s}.pt",
+        "model_epoch{e}_batch{s}.pt",
+        "checkpoint_epoch_{e}_step_{s}/model.pt",
+        "epoch_{e}/step_{s}.pt",
+        "epoch_{e}/step_{s}/model.pt",
+    ] {
+        let of = |epoch: u32| {
+            all(&name.replace("{e}", &epoch.to_string()).replace("{s}", "{}"), [500, 1000, 1500])
+        };
+        let mut names = [of(0), of(1), of(2)].concat();
+        names.pop();
+        let place = place_of(std::slice::from_ref(&names));
+        let newest = place.newest().unwrap();
+        assert!(names[7].starts_with(&newest), "{newest}");
+        place.kept(2);
+        assert!(names[6..].iter().all(|name| place.has(name)), "{name}");
+        let is_one_row = !name.starts_with("epoch_");
+        assert_eq!(place.has(&names[2]), !is_one_row, "{name}");
+    }
+    // Global steps are in the same order either way.
+    let names = ["epoch-0-step-900.pt", "epoch-1-step-1000.pt", "epoch-1-step-1100.pt"];
+    assert_eq!(Place::with(names).newest().as_deref(), Some(names[2]));
+    // Where names tell steps only, epochs inside may begin anew with every attempt.
+    let place = Place::with([]);
+    for (name, epoch) in [("step-100.pt", 5), ("step-200.pt", 0)] {
+        place.write_at(name, &files::torch(&[("epoch", epoch)]), SystemTime::now() - Duration::from_hours(1));
+    }
+    assert_eq!(place.newest().as_deref(), Some("step-200.pt"));
+}
+
+#[test]
+fn what_a_training_began_with_is_not_its_newest() {
+    for origin in ["pretrained.pth", "resnet50_pretrained.pth", "init-epoch-299.pt", "pretrained/model.pt"] {
+        let place = Place::with(["epoch-1.pt", "epoch-2.pt"]);
+        place.write_at(origin, &files::torch(&[("epoch", 99)]), SystemTime::now() - Duration::from_hours(1));
+        assert_eq!(place.newest().as_deref(), Some("epoch-2.pt"), "{origin}");
+        assert!(place.kept(1).has(origin));
+        let alone = Place::with([origin]);
+        assert_eq!(alone.newest().as_deref(), Some(origin));
+    }
+    let place = Place::with(["vit-pretrained-epoch-9.pt", "epoch-1.pt"]);
+    assert_eq!(place.newest().as_deref(), Some("vit-pretrained-epoch-9.pt"));
+    // Thousands and millions.
+    let names = ["step_2M.pt", "step_900k.pt", "step_1M.pt", "step_800k.pt"];
+    let place = Place::with(names);
+    assert_eq!(place.newest().as_deref(), Some("step_2M.pt"));
+    place.kept(1);
+    assert_eq!(names.map(|name| place.has(name)), [true, false, false, true], "and what was written last");
+}
+
+#[test]
 fn of_every_row_the_last_ones_stay() {
     let place = place_of(&[all("exp-a/epoch-{}.pt", 1..=10), all("exp-b/epoch-{}.pt", 11..=20)]);
     place.kept(3);
@@ -164,6 +258,68 @@ fn what_a_number_alone_names_stays() {
         place.write_at(name, &files::torch(&[("epoch", epoch)]), SystemTime::now() - Duration::from_hours(1));
     }
     assert!(!place.kept(1).has(&names[0]) && place.has(&names[3]));
+}
+
+#[test]
+fn models_of_xgboost_go_only_where_each_has_a_round_more() {
+    let json = |trees: u32, classes: u32| {
+        format!(
+            r#"{{"learner": {{"gradient_booster": {{"model": {{"gbtree_model_param": {{"num_parallel_tree": "1", "num_trees": "{trees}"}},
+                "trees": []}}}}, "learner_model_param": {{"num_class": "{classes}"}}}}, "version": [3, 2, 0]}}"#
+        )
+        .into_bytes()
+    };
+    let ubjson = |trees: u32, _: u32| {
+        let mut out = b"{L\0\0\0\0\0\0\0\x07learner{L\0\0\0\0\0\0\0\x09num_treesSL\0\0\0\0\0\0\0".to_vec();
+        let digits = trees.to_string();
+        out.push(u8::try_from(digits.len()).unwrap());
+        out.extend(digits.as_bytes());
+        out.extend(b"}}");
+        out
+    };
+    let place_with = |name: &str, content: &dyn Fn(u32) -> Vec<u8>| {
+        let place = Place::with([]);
+        for (number, name) in (0..).zip(all(name, 0..5)) {
+            place.write_at(&name, &content(number), SystemTime::now() - Duration::from_hours(1));
+        }
+        place
+    };
+    // Folds, with as many rounds or as each stopped at.
+    for (name, content) in [
+        ("model_{}.json", &(|_| json(100, 0)) as &dyn Fn(u32) -> Vec<u8>),
+        ("model_{}.json", &|number| json([1, 17, 3, 40, 9][number as usize], 0)),
+        ("model_{}.ubj", &|_| ubjson(100, 0)),
+        ("model_{}.ubj", &|_| files::ubjson()),
+    ] {
+        let place = place_with(name, content);
+        place.kept(1);
+        assert!(all(name, 0..5).iter().all(|name| place.has(name)), "{name}");
+    }
+    // The rounds of one.
+    for (name, content) in [
+        ("model_{}.json", &(|number: u32| json(number + 1, 0)) as &dyn Fn(u32) -> Vec<u8>),
+        ("model_{}.json", &|number| json((number + 1) * 3, 3)),
+        ("model_{}.ubj", &|number| ubjson(number + 1, 0)),
+    ] {
+        let place = place_with(name, content);
+        place.kept(2);
+        let left: Vec<String> = all(name, 0..5).into_iter().filter(|name| place.has(name)).collect();
+        assert_eq!(left, all(name, 3..5));
+    }
+}
+
+#[test]
+fn what_lightning_saves_with_deepspeed_goes_as_a_whole() {
+    let names = all("epoch={}-step={}00.ckpt", 1..=4);
+    let place = Place::with([]);
+    let time = SystemTime::now() - Duration::from_hours(1);
+    for name in &names {
+        place.save_at(&format!("{name}/checkpoint/mp_rank_00_model_states.pt"), time);
+        place.write_at(&format!("{name}/latest"), b"checkpoint", time);
+    }
+    assert_eq!(place.newest().as_ref(), names.last());
+    place.kept(2);
+    assert_eq!(names.iter().map(|name| place.has(name)).collect::<Vec<_>>(), [false, false, true, true]);
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn every_layout_is_found_in_a_bucket() {
         ] {
             all.extend(files.into_iter().map(|(path, content)| (format!("{name}/{path}"), content)));
         }
-        all.push(file("nine/checkpoint-epoch-2.json", files::digits(2, 4)));
+        all.push(file("nine/step-2.safetensors", files::safetensors(4)));
         for (path, content) in &all {
             bucket.write(path, content).unwrap();
         }

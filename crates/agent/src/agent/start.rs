@@ -118,16 +118,18 @@ impl Agent {
     }
 
     fn look_before_the_start(&mut self, now: Moment) -> Result<Survey, StoreError> {
-        let mut look = || self.scanner.look(self.store.as_ref(), now, Writers::None);
-        let mut found = look();
-        for _ in 1..TRIES {
-            if found.as_ref().is_ok_and(|survey| !survey.is_incomplete) {
-                break;
+        let mut tries = 1;
+        loop {
+            let found = self.scanner.look(self.store.as_ref(), now, Writers::None);
+            let is_whole = found.as_ref().is_ok_and(|survey| !survey.is_incomplete);
+            if is_whole || tries == TRIES {
+                return found;
             }
+            tries += 1;
+            // A listing that is not whole may be a large one: two of them do not fit into the agent's memory.
+            drop(found);
             std::thread::sleep(PAUSE);
-            found = look();
         }
-        found
     }
 
     /// Learns what the agent before this one, in the same attempt, had decided to ignore.
@@ -266,10 +268,12 @@ impl Agent {
         self.warn_of_letting_go();
         self.start = Start::Ready;
         let attempt = self.options.attempt.clone().unwrap_or_default();
-        if !attempt.is_empty()
-            && let Err(error) = self.store.write(LET_GO, attempt.as_bytes())
-        {
-            self.lasting_problems.push(error.to_string());
+        if !attempt.is_empty() {
+            match self.store.write(LET_GO, attempt.as_bytes()) {
+                // Every look tells it, as long as it is so.
+                Ok(()) | Err(StoreError::Missing(_)) => {}
+                Err(error) => self.lasting_problems.push(error.to_string()),
+            }
         }
         let Some(path) = &self.options.ready_file else { return };
         let made = path

@@ -2,7 +2,7 @@
 
 use crate::formats::json::Sketch;
 use crate::formats::zip::Archive;
-use crate::formats::{READ_WHOLE, Wholeness, hdf5, json, npy, pickle, safetensors, ubjson, zip};
+use crate::formats::{READ_WHOLE, Wholeness, hdf5, json, npy, packed, pickle, safetensors, ubjson, zip};
 use crate::numbers::Numbers;
 use crate::store::StoreError;
 
@@ -179,7 +179,8 @@ fn pickled(reader: &Reader<'_>, path: &str, size: u64) -> Result<Judged, StoreEr
     }
     if head.first() != Some(&0x80) {
         return Ok(Judged::plain(match hole_or_other(reader, path, size)? {
-            Wholeness::Other if is_packed_or_text(&head) => Wholeness::Likely,
+            Wholeness::Other if is_text(&head) => Wholeness::Likely,
+            Wholeness::Other => packed::read(reader.store, path, size)?,
             other => other,
         }));
     }
@@ -200,12 +201,9 @@ fn is_joblibs(head: &[u8]) -> bool {
     head.windows(mark.len()).any(|window| window == mark)
 }
 
-/// A pickle in a compressed file, or in the first of its forms, which is text.
-fn is_packed_or_text(head: &[u8]) -> bool {
-    let packed: [&[u8]; 6] =
-        [b"\x1f\x8b", b"\xfd7zXZ", b"BZh", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"\x78"];
-    packed.iter().any(|magic| head.starts_with(magic))
-        || matches!(head.first(), Some(b'(' | b'c' | b']' | b'}' | b')' | b'l' | b'd'))
+/// A pickle in the first of its forms, which is text.
+fn is_text(head: &[u8]) -> bool {
+    matches!(head.first(), Some(b'(' | b'c' | b']' | b'}' | b')' | b'l' | b'd'))
 }
 
 /// A file of zeros is what a machine that lost power leaves of one that was not on the disk yet.

@@ -2,20 +2,23 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use crate::formats::READ_WHOLE;
 use crate::formats::pickle::{self, Atom};
 use crate::numbers;
+use crate::scan::QUIET;
 use crate::store::StoreError;
 use crate::tree::{self, Tree};
 
-use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict, is_unfinished_name};
+use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict};
 
 const METADATA: &str = ".metadata";
 
 pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     let found: Vec<_> = tree.directories().filter(|path| is_dcp(tree, path)).map(str::to_owned).collect();
     for path in found {
-        if !claimed.covers(&path) && !is_unfinished_name(tree::name(&path)) {
+        if !claimed.covers(&path) {
             let mut candidate = Candidate::directory(Layout::Dcp, tree, &path);
             // A program that saves right into the place: only what is its own may be moved.
             if path.is_empty() {
@@ -60,6 +63,15 @@ pub(super) fn shards_are_there(directory: &str, reader: &Reader<'_>) -> Result<S
     let Some(ends) = ends_of_shards(&reader.store.read(&metadata, 0..size)?) else {
         return Ok(Shards::Lacking(Verdict::Partial(format!("{METADATA} is cut off"))));
     };
+    // Copies in a bucket have the times at which they came.
+    if reader.store.renames_at_once()
+        && let Some(name) = of_a_later_save(directory, &metadata, ends.keys(), reader)
+    {
+        return Ok(Shards::Lacking(Verdict::Unclear(format!(
+            "{name} is newer than {METADATA}, which is written last, and others are not, as if it were of two saves (if it is whole and \
+             was copied here, touch {METADATA})"
+        ))));
+    }
     for (name, end) in ends {
         let path = tree::join(directory, &name);
         let verdict = match reader.size(&path) {
@@ -70,6 +82,25 @@ pub(super) fn shards_are_there(directory: &str, reader: &Reader<'_>) -> Result<S
         return Ok(Shards::Lacking(verdict));
     }
     Ok(Shards::Whole)
+}
+
+/// A shard of a later save than what is beside it: a program that saves into the same directory again was killed, or is at it. Where all
+/// are newer than `.metadata`, they are of one save, or were copied.
+fn of_a_later_save<'a>(
+    directory: &str,
+    metadata: &str,
+    shards: impl Iterator<Item = &'a String>,
+    reader: &Reader<'_>,
+) -> Option<&'a String> {
+    let time = |path: &str| reader.tree.get(path)?.modified;
+    let written = time(metadata)?;
+    let (newer, older): (Vec<_>, Vec<_>) = shards
+        .filter_map(|name| Some((time(&tree::join(directory, name))?, name)))
+        .partition(|(time, _)| *time > written);
+    // Clocks differ a little.
+    let is_clearly = |time: Timestamp| time.duration_since(written).unsigned_abs() > QUIET;
+    let newest = newer.into_iter().max()?;
+    (is_clearly(newest.0) && !older.is_empty()).then_some(newest.1)
 }
 
 /// How long each shard must be: the metadata has a record of `relative_path`, `offset` and `length` for each tensor.

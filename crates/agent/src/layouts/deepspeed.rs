@@ -9,15 +9,35 @@ use super::{Candidate, Claimed, Layout, Pointer, Reader, Verdict, content, huggi
 
 pub(super) const LATEST: &str = "latest";
 
+/// The tag of all that Lightning saves.
+const LIGHTNINGS: &str = "checkpoint";
+
 pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     let found: Vec<_> =
         tree.directories().filter(|path| is_deepspeed(tree, path)).map(str::to_owned).collect();
     for path in found {
         if !claimed.covers(&path) {
             let latest = tree::join(tree::parent(&path), LATEST);
-            claimed.take(Candidate::directory(Layout::DeepSpeed, tree, &path).witnessed_by(latest));
+            let whole = whole(tree, &path);
+            claimed.take(Candidate::directory(Layout::DeepSpeed, tree, whole).witnessed_by(latest));
         }
     }
+}
+
+/// What a program is given for a directory of states. Lightning makes a directory of its own for each save, which is numbered, and has one of
+/// them in it, always with the same tag: `epoch=2-step=300.ckpt/checkpoint/`.
+fn whole<'a>(tree: &Tree, states: &'a str) -> &'a str {
+    let above = tree::parent(states);
+    let is_lightnings = tree::name(states) == LIGHTNINGS
+        && !numbers::of_name(tree::name(above)).is_empty()
+        && tree.children(above).filter(|entry| is_deepspeed(tree, &entry.path)).count() == 1;
+    if is_lightnings { above } else { states }
+}
+
+/// Where the states of a candidate are.
+fn states_of(candidate: &Candidate, tree: &Tree) -> String {
+    let inside = tree::join(&candidate.path, LIGHTNINGS);
+    if is_deepspeed(tree, &inside) { inside } else { candidate.path.clone() }
 }
 
 fn is_deepspeed(tree: &Tree, path: &str) -> bool {
@@ -38,20 +58,23 @@ pub(super) fn pointer_to(path: &str) -> (String, String) {
 
 pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
     let numbers = numbers::of_name(candidate.name());
-    let parent = tree::parent(&candidate.path);
+    let states = states_of(candidate, reader.tree);
+    let (parent, tag) = (tree::parent(&states), tree::name(&states));
+    let mut doubt = None;
     match reader.pointer(&tree::join(parent, LATEST))? {
         // A program may have asked not to have that file, and then nothing tells.
         Pointer::Missing => {
             return Ok(Verdict::Unclear(format!("the file `{LATEST}`, which would name it, is missing")));
         }
-        Pointer::Names(latest) if latest == candidate.name() => {}
+        Pointer::Names(latest) if latest == tag => {}
         Pointer::Names(latest) if !latest.contains('/') => {
             let reached = numbers::of_name(&latest).step;
             match (numbers.step, reached) {
                 (Some(step), Some(reached)) if step > reached => {
-                    return Ok(Verdict::Partial(format!(
-                        "the file `{LATEST}` names {latest}, which is older"
-                    )));
+                    if let Some(missing) = reader.missing_beside(candidate, &tree::join(parent, &latest)) {
+                        return Ok(Verdict::Partial(missing));
+                    }
+                    doubt = Some(format!("the file `{LATEST}` names {latest}, which is older"));
                 }
                 (Some(_), Some(_)) => {}
                 _ => return Ok(Verdict::Unclear(format!("the file `{LATEST}` names {latest}"))),
@@ -76,7 +99,8 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
             return Ok(Verdict::Partial(format!("{}: {why}", tree::name(path))));
         }
     }
-    Ok(Verdict::proven(numbers))
+    // Somebody may have gone back by hand: what may be good is not moved aside.
+    Ok(doubt.map_or(Verdict::proven(numbers), Verdict::Unclear))
 }
 
 pub(super) fn named_as_latest(reader: &Reader<'_>, directory: &str) -> Option<String> {

@@ -12,7 +12,7 @@ use crate::tree::{self, Tree};
 use crate::upkeep;
 
 use super::content::{self, ending};
-use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict, is_unfinished_name};
+use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict, is_unfinished};
 
 /// Endings of what programs save their state in.
 const ENDINGS: [&str; 20] = [
@@ -143,7 +143,7 @@ fn is_flax(name: &str) -> bool {
 }
 
 fn is_numbered(name: &str) -> bool {
-    !numbers::of_name(name).is_empty() && !is_unfinished_name(name)
+    !numbers::of_name(name).is_empty() && !is_unfinished(name)
 }
 
 /// Is there another file in the same directory that may be as good without this one?
@@ -207,5 +207,5 @@ pub(super) fn judge(
     if is_directory {
         proof = Proof::Quiet;
     }
-    Ok(Verdict::Complete { numbers: numbers::of_name(candidate.name()).or(inside), proof })
+    Ok(Verdict::Complete { numbers: numbers::of_path(&candidate.path).or(inside), proof })
 }

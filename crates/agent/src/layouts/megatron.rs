@@ -30,28 +30,29 @@ fn is_megatron(tree: &Tree, path: &str) -> bool {
 
 pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
     let step = iteration(candidate.name());
-    let tracker = tree::join(tree::parent(&candidate.path), TRACKER);
-    let latest = match reader.pointer(&tracker)? {
-        Pointer::Missing => return Ok(Verdict::Partial(format!("{TRACKER} is missing"))),
+    let parent = tree::parent(&candidate.path);
+    let pointer = reader.pointer(&tree::join(parent, TRACKER))?;
+    let latest = match &pointer {
         Pointer::Names(text) => text.parse::<i64>().ok(),
-        Pointer::Unreadable => None,
+        Pointer::Missing | Pointer::Unreadable => None,
     };
-    if let Some(latest) = latest
-        && step > Some(latest)
-    {
-        return Ok(Verdict::Partial(format!("{TRACKER} has come to {latest} only")));
-    }
     // Whoever wrote that file came to the end of all saves before the last.
-    let beside = reader.tree.children(tree::parent(&candidate.path));
-    let highest = beside
-        .filter(|entry| entry.kind == Kind::Directory)
-        .filter_map(|entry| iteration(tree::name(&entry.path)))
-        .max();
-    if latest.is_none() && step >= highest {
-        return Ok(Verdict::Unclear(format!(
-            "{TRACKER}, which would tell whether it is complete, does not read"
-        )));
-    }
+    let beside = reader.tree.children(parent).filter(|entry| entry.kind == Kind::Directory);
+    let highest = beside.filter_map(|entry| iteration(tree::name(&entry.path))).max();
+    let unknown = |what: &str| Some(format!("{TRACKER}, which would tell whether it is complete, {what}"));
+    let doubt = match (pointer, latest) {
+        (Pointer::Missing, _) => unknown("is missing"),
+        (_, Some(latest)) if step > Some(latest) => {
+            if let Some(missing) =
+                reader.missing_beside(candidate, &tree::join(parent, &directory_of(latest)))
+            {
+                return Ok(Verdict::Partial(missing));
+            }
+            Some(format!("{TRACKER} has come to {latest} only"))
+        }
+        (_, None) if step >= highest => unknown("does not read"),
+        _ => None,
+    };
     // The older ones were complete once, but programs remove them, and a removal can be cut off, too.
     if dcp::is_dcp(reader.tree, &candidate.path)
         && let Shards::Lacking(verdict) = dcp::shards_are_there(&candidate.path, reader)?
@@ -66,13 +67,18 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
             return Ok(Verdict::Partial(format!("{}: {why}", tree::name(path))));
         }
     }
-    Ok(Verdict::proven(Numbers { step, epoch: None }))
+    // Somebody may have gone back by hand: what may be good is not moved aside.
+    Ok(doubt.map_or(Verdict::proven(Numbers { step, epoch: None }), Verdict::Unclear))
 }
 
 /// 100 for `iter_0000100`.
 fn iteration(name: &str) -> Option<i64> {
     let digits = name.strip_prefix("iter_").filter(|digits| digits.len() == 7)?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+fn directory_of(iteration: i64) -> String {
+    format!("iter_{iteration:07}")
 }
 
 /// The tracker as it is when this is the newest.
@@ -83,6 +89,5 @@ pub(super) fn pointer_to(path: &str) -> Option<(String, String)> {
 
 pub(super) fn named_as_latest(reader: &Reader<'_>, directory: &str) -> Option<String> {
     let text = reader.small_text(&tree::join(directory, TRACKER))?;
-    let iteration: u32 = text.parse().ok()?;
-    Some(format!("iter_{iteration:07}"))
+    text.parse().ok().map(directory_of)
 }

@@ -8,7 +8,7 @@ use crate::numbers;
 use crate::store::{Kind, StoreError};
 use crate::tree::{self, Tree};
 
-use super::{Candidate, Claimed, Layout, Reader, Verdict};
+use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict};
 
 const METADATA: &str = "_CHECKPOINT_METADATA";
 const COMMITTED: &str = "commit_success.txt";
@@ -22,7 +22,10 @@ const MARKS: [&str; 6] = [METADATA, COMMITTED, "_METADATA", "_sharding", MANIFES
 pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     let found: Vec<_> = tree.directories().filter(|path| is_orbax(tree, path)).map(str::to_owned).collect();
     for path in found {
-        if !claimed.covers(&path) {
+        // What it has not finished is told by its name, and is moved aside: nobody renames it any more.
+        let is_taken =
+            if tree::name(&path).contains(UNFINISHED) { claimed.has(&path) } else { claimed.covers(&path) };
+        if !is_taken {
             claimed.take(Candidate::directory(Layout::Orbax, tree, &path));
         }
     }
@@ -39,7 +42,11 @@ fn is_orbax(tree: &Tree, path: &str) -> bool {
         && (has_mark(path) || tree.children(path).filter(is_item).any(|entry| has_mark(&entry.path)))
 }
 
-pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
+pub(super) fn judge(
+    candidate: &Candidate,
+    reader: &Reader<'_>,
+    is_only: bool,
+) -> Result<Verdict, StoreError> {
     if let Some(unfinished) = candidate.files.iter().find(|path| path.contains(UNFINISHED)) {
         return Ok(Verdict::Partial(format!("{unfinished} was not finished")));
     }
@@ -58,8 +65,12 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
     }
     let metadata = tree::join(&candidate.path, METADATA);
     let Some(size) = reader.size(&metadata) else {
-        // Versions of long ago did not write it, and what has its name here was renamed when it was complete.
-        return Ok(Verdict::Unclear(format!("{METADATA} is missing")));
+        // Versions of long ago did not write it, and what has its name here was renamed when it was complete. Another program may not.
+        return Ok(if is_only {
+            Verdict::Complete { numbers, proof: Proof::Quiet }
+        } else {
+            Verdict::Unclear(format!("{METADATA} is missing"))
+        });
     };
     let (wholeness, sketch) = json::read(reader.store, &metadata, size)?;
     let time = |key: &str| sketch.as_ref().and_then(|sketch| sketch.get(key)).and_then(Sketch::integer);
@@ -84,7 +95,7 @@ fn damage(candidate: &Candidate, reader: &Reader<'_>) -> Result<Option<String>, 
         let wholeness = match name {
             "_METADATA" | "_sharding" | METADATA => json::read(reader.store, path, size)?.0,
             MANIFEST => manifest(reader, path, size)?,
-            _ if size == 0 && tree::name(tree::parent(path)) == DATA => {
+            _ if size == 0 && is_data(tree::parent(path), reader.tree) => {
                 Wholeness::Cut("it is empty".to_owned())
             }
             _ => Wholeness::Other,
@@ -95,11 +106,19 @@ fn damage(candidate: &Candidate, reader: &Reader<'_>) -> Result<Option<String>, 
     }
     // The arrays of an item are found by its manifest.
     let is_data =
-        |entry: &&crate::store::Entry| entry.kind == Kind::Directory && tree::name(&entry.path) == DATA;
+        |entry: &&crate::store::Entry| entry.kind == Kind::Directory && is_data(&entry.path, reader.tree);
     let below = format!("{}/", candidate.path);
     let data = reader.tree.entries().filter(is_data).filter(|entry| entry.path.starts_with(&below));
     let mut manifests = data.map(|entry| tree::join(tree::parent(&entry.path), MANIFEST));
     Ok(manifests.find(|path| reader.size(path).is_none()).map(|path| format!("{path} is missing")))
+}
+
+/// Is it where the arrays of an item, or of one of its writers, are? An item may be called so itself.
+fn is_data(path: &str, tree: &Tree) -> bool {
+    const ITEMS: [&str; 3] = ["_METADATA", "_sharding", "array_metadatas"];
+    let item = tree::parent(path);
+    let is_item = tree.names(item).any(|name| ITEMS.contains(&name));
+    tree::name(path) == DATA && (is_item || tree::name(item).starts_with("ocdbt.process_"))
 }
 
 /// OCDBT writes the length of its manifest into it, behind four bytes by which it is known.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::formats::bundle::{self, Index};
 use crate::formats::protobuf;
-use crate::numbers;
+use crate::numbers::{self, Numbers};
 use crate::store::StoreError;
 use crate::tree::{self, Tree};
 
@@ -22,15 +22,12 @@ pub(super) const POINTER: &str = "checkpoint";
 pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     claim_saved_models(tree, claimed);
     let files = || tree.entries().filter(|entry| entry.is_file() && !claimed.covers(&entry.path));
-    // A lone `.index` can be anybody's; shards are named like nothing else.
+    // A lone `.index` can be anybody's; shards are named like nothing else. They are merged in a directory of their own (`_temp`), from
+    // which they are moved when they are complete.
     let prefixes: BTreeSet<&str> =
         files().filter_map(|entry| shard(&entry.path).map(|(prefix, ..)| prefix)).collect();
     let mut found = Vec::new();
     for prefix in prefixes {
-        // Shards are merged in a directory of their own, from which they are moved when they are complete.
-        if tree::parent(prefix).ends_with("_temp") {
-            continue;
-        }
         let is_part = |path: &str| {
             path == format!("{prefix}.index") || shard(path).is_some_and(|(of, ..)| of == prefix)
         };
@@ -90,7 +87,9 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
     }
     Ok(match judge_bundle(&variables, candidate, reader)? {
         // What it takes along (vocabularies) is written before, and `fingerprint.pb` after it.
-        Verdict::Complete { numbers, .. } => Verdict::Complete { numbers, proof: Proof::Quiet },
+        Verdict::Complete { .. } => {
+            Verdict::Complete { numbers: numbers::of_name(candidate.name()), proof: Proof::Quiet }
+        }
         other => other,
     })
 }
@@ -121,7 +120,18 @@ fn judge_bundle(prefix: &str, candidate: &Candidate, reader: &Reader<'_>) -> Res
             Some(_) => {}
         }
     }
-    Ok(Verdict::Complete { numbers: numbers::of_name(candidate.name()), proof })
+    Ok(Verdict::Complete { numbers: numbers_of(candidate.name()), proof })
+}
+
+/// By words, or by the number behind it all, which TensorFlow and Keras put there: `cp-0010.ckpt`.
+fn numbers_of(name: &str) -> Numbers {
+    let named = numbers::of_name(name);
+    if !named.is_empty() {
+        return named;
+    }
+    let behind = name.strip_suffix(".ckpt").unwrap_or(name).rsplit_once('-');
+    let step = behind.and_then(|(_, number)| number.parse::<u32>().ok()).map(i64::from);
+    Numbers { step, epoch: None }
 }
 
 /// `a/ckpt-5`, 0 and 2 for `a/ckpt-5.data-00000-of-00002`.

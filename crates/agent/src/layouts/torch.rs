@@ -7,35 +7,42 @@ use crate::store::StoreError;
 use crate::tree::{self, Tree};
 
 use super::content::{self, ending};
-use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict, is_unfinished_name};
+use super::{Candidate, Claimed, Layout, Proof, Reader, Verdict};
 
 pub(super) fn claim(tree: &Tree, claimed: &mut Claimed) {
     for entry in tree.entries().filter(|entry| entry.is_file()) {
         let name = tree::name(&entry.path);
         let is_torch = matches!(ending(name).as_str(), "pt" | "pth" | "ckpt" | "bin" | "tar");
-        if is_torch && !name.starts_with('.') && !is_unfinished_name(name) && !claimed.covers(&entry.path) {
+        if is_torch && !name.starts_with('.') && !claimed.covers(&entry.path) {
             claimed.take(Candidate::file(Layout::Torch, &entry.path));
         }
     }
 }
 
-/// The names of the files that Lightning has found to be the best, as this one notes it: programs load them in the end. There is one for
-/// each `ModelCheckpoint`, which may have a directory of its own.
+/// The names of the files that Lightning has found to be the best, as this one notes it: programs load them in the end, and Lightning removes
+/// those of `save_top_k` by itself. There is a list for each `ModelCheckpoint`, which may have a directory of its own.
 pub(super) fn named_as_best(reader: &Reader<'_>, path: &str) -> Option<Vec<String>> {
     let pickled = content::pickle_of_torch(reader, path, reader.size(path)?).ok()??;
-    let (mut is_next, mut best) = (false, Vec::new());
+    let (mut is_next, mut is_list, mut best) = (false, false, Vec::new());
     pickle::walk(&pickled, |_, atom| {
-        if let (true, Atom::Text(text)) = (is_next, atom) {
+        let Atom::Text(text) = atom else { return is_next = false };
+        if is_next || is_list && ending(text) == "ckpt" {
             best.push(tree::name(text).to_owned());
         }
-        is_next = matches!(atom, Atom::Text(text) if text == "best_model_path");
+        is_next = text == "best_model_path";
+        // Between the paths there are tensors, with texts in them. What else is named there may stay, too.
+        is_list = match text.as_str() {
+            "best_k_models" => true,
+            "best_model_path" | "last_model_path" => false,
+            _ => is_list,
+        };
     })?;
     Some(best)
 }
 
 pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdict, StoreError> {
     let judged = content::judge(reader, &candidate.path)?;
-    let numbers = numbers::of_name(candidate.name()).or(judged.numbers);
+    let numbers = numbers::of_path(&candidate.path).or(judged.numbers);
     Ok(match judged.wholeness {
         Wholeness::Whole => Verdict::proven(numbers),
         Wholeness::Likely => Verdict::Complete { numbers, proof: Proof::Quiet },

@@ -21,10 +21,12 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
     let Some(size) = reader.size(path) else { return Err(StoreError::Vanished(path.clone())) };
     // The name has the number of the last round, and the first is 0.
     let step = round(candidate.name()).map(|round| round + 1);
-    let numbers = Numbers { step, epoch: None };
     if size == 0 {
         return Ok(Verdict::Partial("it is empty".to_owned()));
     }
+    // XGBoost calls a round an epoch where it passes its number on. It is told only where the content proves it.
+    let epoch = round(candidate.name()).filter(|_| rounds(reader, path, size).ok().flatten() == step);
+    let numbers = Numbers { step, epoch };
     let (wholeness, is_model) = if ending(path) == "ubj" {
         (ubjson::read(reader.store, path, size)?, true)
     } else {
@@ -39,6 +41,29 @@ pub(super) fn judge(candidate: &Candidate, reader: &Reader<'_>) -> Result<Verdic
         Wholeness::Cut(why) => Verdict::Partial(why),
         Wholeness::Other => Verdict::Unclear("it is not a model of XGBoost".to_owned()),
     })
+}
+
+/// How many rounds it has. What counts its trees is before them, and how many each round adds behind them; both as text, in JSON and in UBJSON.
+fn rounds(reader: &Reader<'_>, path: &str, size: u64) -> Result<Option<i64>, StoreError> {
+    const HEAD: u64 = 1 << 20;
+    const TAIL: u64 = 64 << 10;
+    let head = reader.store.read(path, 0..size.min(HEAD))?;
+    let tail = reader.store.read(path, size.saturating_sub(TAIL)..size)?;
+    let Some(trees) = number_after(&head, "num_trees") else { return Ok(None) };
+    let classes = number_after(&tail, "num_class").unwrap_or_default().max(1);
+    let parallel = number_after(&head, "num_parallel_tree").unwrap_or_default().max(1);
+    Ok(Some(trees / classes.saturating_mul(parallel)))
+}
+
+/// The digits behind a key.
+fn number_after(content: &[u8], key: &str) -> Option<i64> {
+    /// The length of a text, and its marks.
+    const BETWEEN: usize = 16;
+    let at = content.windows(key.len()).position(|window| window == key.as_bytes())? + key.len();
+    let behind = &content[at..];
+    let first = behind.iter().take(BETWEEN).position(u8::is_ascii_digit)?;
+    let digits = behind[first..].iter().take_while(|byte| byte.is_ascii_digit());
+    digits.map(|digit| char::from(*digit)).collect::<String>().parse().ok()
 }
 
 /// 5 for `model_5.ubj`.

@@ -20,6 +20,9 @@ const DEPTH: usize = 12;
 /// More entries than a checkpoint directory has: a sign that it is something else.
 const MOST: usize = 200_000;
 
+/// More bytes of paths than fit into the agent's memory, with all that is made of them.
+const MOST_BYTES: usize = 24 << 20;
+
 /// What other software keeps in directories, and nobody may touch.
 const NOT_CHECKPOINTS: [&str; 4] = [OURS, "lost+found", ".snapshot", ".snapshots"];
 
@@ -45,6 +48,10 @@ impl Directory {
 
     fn make_room_for(&self, path: &str) -> Result<(), StoreError> {
         refuse_links(&self.root, path)?;
+        // A place that is missing is not mounted. Were it made, nobody would be told any more.
+        if !self.root.exists() {
+            return Err(StoreError::Missing(self.place.clone()));
+        }
         let full = self.full(path);
         full.parent().map_or(Ok(()), fs::create_dir_all).map_err(|error| self.failed(path, &error))
     }
@@ -67,7 +74,8 @@ impl Directory {
         }
     }
 
-    fn walk(&self, below: &str, depth: usize, real_root: &Path, listing: &mut Listing) {
+    /// `bytes` are those of all paths so far.
+    fn walk(&self, below: &str, depth: usize, real_root: &Path, listing: &mut Listing, bytes: &mut usize) {
         let items = match fs::read_dir(self.full(below)) {
             Ok(items) => items,
             Err(error) => return listing.note(self.failed(below, &error)),
@@ -85,10 +93,12 @@ impl Directory {
             if below.is_empty() && NOT_CHECKPOINTS.contains(&name.as_str()) {
                 continue;
             }
-            if listing.entries.len() >= MOST {
-                return listing.note(StoreError::TooMany { place: self.place.clone(), limit: MOST });
-            }
             let path = if below.is_empty() { name } else { format!("{below}/{name}") };
+            *bytes += path.len();
+            if listing.entries.len() >= MOST || *bytes > MOST_BYTES {
+                let limit = listing.entries.len();
+                return listing.note(StoreError::TooMany { place: self.place.clone(), limit });
+            }
             // Of the entry itself, not of what a link leads to.
             let metadata = match item.metadata() {
                 Ok(metadata) => metadata,
@@ -110,7 +120,7 @@ impl Directory {
             let modified = metadata.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
             listing.entries.push(Entry { path: path.clone(), kind, modified, tag: metadata.ino() });
             if is_directory && depth < DEPTH {
-                self.walk(&path, depth + 1, real_root, listing);
+                self.walk(&path, depth + 1, real_root, listing, bytes);
             }
         }
     }
@@ -168,7 +178,7 @@ impl Store for Directory {
         }
         fs::read_dir(&self.root).map_err(|error| StoreError::of_io(&self.place, &error))?;
         let mut listing = Listing::default();
-        self.walk("", 0, &real_root, &mut listing);
+        self.walk("", 0, &real_root, &mut listing, &mut 0);
         Ok(listing)
     }
 

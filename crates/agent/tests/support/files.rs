@@ -274,15 +274,26 @@ pub(crate) fn tensorflows_list(numbers: &[u32]) -> (String, Vec<u8>) {
     file("checkpoint", newest.into_iter().chain(all).chain(times).chain([last]).collect::<String>())
 }
 
-/// What Lightning 2.6 saves, as far as it names the best: `{"epoch": …, "callbacks": {"best_model_path": …}}`.
-pub(crate) fn lightning(epoch: u8, best: &str) -> Vec<u8> {
+/// What Lightning 2.6 saves, as far as it names the best: `{"epoch": …, "callbacks": {"best_model_path": …, "best_k_models": {…: tensor}}}`.
+pub(crate) fn lightning(epoch: u8, best: &[&str]) -> Vec<u8> {
     let mut pickled = b"\x80\x02}q\x00(".to_vec();
     text(&mut pickled, "epoch");
     pickled.extend([b'K', epoch]);
     text(&mut pickled, "callbacks");
     pickled.extend(b"}(");
     text(&mut pickled, "best_model_path");
-    text(&mut pickled, best);
+    text(&mut pickled, best[0]);
+    text(&mut pickled, "best_k_models");
+    pickled.extend(b"}(");
+    for path in best {
+        text(&mut pickled, path);
+        pickled.push(b'(');
+        text(&mut pickled, "storage");
+        pickled.extend(b"tQ");
+    }
+    pickled.push(b'u');
+    text(&mut pickled, "last_model_path");
+    text(&mut pickled, "");
     pickled.extend(b"uu.");
     zip(&[("archive/data.pkl", &pickled), ("archive/data/0", &[7; 64]), ("archive/version", b"3\n")])
 }
