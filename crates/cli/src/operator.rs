@@ -356,13 +356,16 @@ mod tests {
         options: Options,
     }
 
+    /// What a flag sets, in words.
+    type Told = fn(&Config) -> String;
+
     fn configured(flags: &[&str]) -> Config {
         config(Command::parse_from(std::iter::once(&"operator").chain(flags)).options)
     }
 
     #[test]
     fn every_flag_reaches_what_it_sets() {
-        let table: [(&str, fn(&Config) -> String, &str); 27] = [
+        let table: [(&str, Told, &str); 27] = [
             ("--namespace=team", |it| format!("{:?}", it.namespace), "Some(\"team\")"),
             ("--operator-namespace=ops", |it| format!("{:?}", it.own_namespace), "Some(\"ops\")"),
             (
