@@ -45,8 +45,7 @@ fn ends_as_bzip2(tail: &[u8]) -> bool {
 
 fn zlib(bytes: &[u8]) -> Option<bool> {
     let mut decoder = ZlibDecoder::new(bytes);
-    come_to_its_end(&mut decoder)?;
-    Some(decoder.into_inner().is_empty())
+    Some(comes_to_its_end(&mut decoder)? && decoder.into_inner().is_empty())
 }
 
 /// One or several of them, one behind the other.
@@ -54,7 +53,9 @@ fn gzip(bytes: &[u8]) -> Option<bool> {
     let mut rest = bytes;
     loop {
         let mut decoder = GzDecoder::new(rest);
-        come_to_its_end(&mut decoder)?;
+        if !comes_to_its_end(&mut decoder)? {
+            return Some(false);
+        }
         rest = decoder.into_inner();
         if !rest.starts_with(&[0x1f, 0x8b]) {
             return Some(rest.is_empty());
@@ -62,9 +63,12 @@ fn gzip(bytes: &[u8]) -> Option<bool> {
     }
 }
 
-/// Unpacks to where the writer has set an end, with its checksum, and keeps nothing of it.
-fn come_to_its_end(packed: &mut impl Read) -> Option<u64> {
-    io::copy(packed, &mut io::sink()).ok()
+/// So much is unpacked at the most: a few kilobytes can be terabytes of zeros.
+const UNPACKED: u64 = 1 << 30;
+
+/// Unpacks to where the writer has set an end, with its checksum, and keeps nothing of it. Nothing if there is none; false if it is too far.
+fn comes_to_its_end(packed: &mut impl Read) -> Option<bool> {
+    io::copy(&mut packed.take(UNPACKED), &mut io::sink()).ok().map(|length| length < UNPACKED)
 }
 
 #[cfg(test)]
