@@ -454,7 +454,8 @@ async fn bare_reactions(client: &Client, count: usize) -> anyhow::Result<Vec<Dur
 
 /// Workers of the gang that is killed at once.
 const GANG: i32 = 100;
-const GANG_ROUNDS: usize = 15;
+/// Enough for a median that does not depend on what else the machine did in some of them.
+const GANG_ROUNDS: usize = 40;
 
 /// A large gang is killed: how long until all of it exists again, next to a bare client that does the same in turn, so that both have
 /// the same machine.
