@@ -19,6 +19,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
+use jiff::Timestamp;
+
 use crate::numbers::{self, Numbers};
 use crate::outputs::Thing;
 use crate::store::{Kind, Store, StoreError};
@@ -120,9 +122,9 @@ impl Candidate {
         self.files.as_slice() == [self.path.as_str()]
     }
 
-    pub(crate) fn thing(&self) -> Thing<'_> {
+    pub(crate) fn thing(&self, time: Option<Timestamp>) -> Thing<'_> {
         let files = self.files.iter().map(String::as_str).collect();
-        Thing { layout: Some(self.layout), path: &self.path, files }
+        Thing { layout: Some(self.layout), path: &self.path, files, time }
     }
 
     /// Its last part, without the directories above.

@@ -149,7 +149,7 @@ impl Marker {
 
     fn thing(&self) -> Thing<'_> {
         let layout = self.layout.as_deref().and_then(|word| word.parse().ok());
-        Thing { layout, path: &self.path, files: Kept::files(self) }
+        Thing { layout, path: &self.path, files: Kept::files(self), time: self.place().time }
     }
 }
 
@@ -231,12 +231,12 @@ pub fn markers(bucket: &dyn Store) -> Result<Vec<Marker>, StoreError> {
 /// Whether what a marker stands for is newer than all that the directory has.
 pub fn is_newer(marker: &Marker, survey: &Survey) -> bool {
     let newest = survey.complete.first();
-    let states =
-        Evidence::of(newest.map(|newest| newest.candidate.thing()).into_iter().chain([marker.thing()]));
+    let of_newest = newest.map(|newest| newest.candidate.thing(newest.time));
+    let states = Evidence::of(of_newest.into_iter().chain([marker.thing()]));
     if states.is_against(&marker.thing()) {
         return false;
     }
-    let newest = newest.filter(|newest| !states.is_against(&newest.candidate.thing()));
+    let newest = newest.filter(|newest| !states.is_against(&newest.candidate.thing(newest.time)));
     let mut both: Vec<(bool, scan::Place)> = vec![(true, marker.place())];
     both.extend(newest.map(|checkpoint| (false, checkpoint.place())));
     scan::sort_newest_first(&mut both, |(_, place)| place.clone());

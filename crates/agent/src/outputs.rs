@@ -4,6 +4,8 @@
 //! Going on from it makes a program fail, and removing it loses what the program was run for. So such data is a checkpoint only where
 //! nothing else is there that is one, and its name does not say otherwise.
 
+use jiff::Timestamp;
+
 use crate::layouts::{self, Layout};
 use crate::numbers;
 use crate::tree;
@@ -14,6 +16,8 @@ pub(crate) struct Thing<'a> {
     pub(crate) layout: Option<Layout>,
     pub(crate) path: &'a str,
     pub(crate) files: Vec<&'a str>,
+    /// When it was saved, if that is known.
+    pub(crate) time: Option<Timestamp>,
 }
 
 /// Formats of any data.
@@ -36,7 +40,7 @@ const MODELS: [&str; 13] = [
     "ubj",
 ];
 
-/// What nobody calls a checkpoint, nor the directory of some.
+/// What nobody calls a checkpoint, nor the directory of some, where that is all of its name.
 const OUTPUTS: [&str; 14] = [
     "sample",
     "samples",
@@ -73,7 +77,12 @@ impl Thing<'_> {
     }
 
     fn is_called_output(&self) -> bool {
-        has_word(self.path, &OUTPUTS) || has_word(self.name(), &NOTES) || self.has_only_outputs()
+        let name = self.name();
+        let mut above = tree::parent(self.path).split('/');
+        above.any(|directory| OUTPUTS.contains(&directory.to_lowercase().as_str()))
+            || has_word(name, &OUTPUTS)
+            || has_word(name, &NOTES)
+            || self.has_only_outputs()
     }
 
     /// A directory that says how far it is, with nothing but predictions in it.
@@ -91,6 +100,11 @@ impl Thing<'_> {
     }
 }
 
+/// Is it called what a program goes on from?
+pub(crate) fn is_current(name: &str) -> bool {
+    has_word(name, &STATES) || has_word(name, &["last", "latest"])
+}
+
 fn has_word(text: &str, words: &[&str]) -> bool {
     let lower = text.to_lowercase();
     lower.split(|c: char| !c.is_alphabetic()).any(|word| words.contains(&word))
@@ -101,8 +115,10 @@ fn has_word(text: &str, words: &[&str]) -> bool {
 pub(crate) struct Evidence {
     /// By name and format.
     is_sure: bool,
-    /// There is a `last.pt` or a `checkpoint.pt`, which a program writes over every time, or has got from elsewhere.
-    is_likely: bool,
+    /// When a `last.pt` or a `checkpoint.pt` was saved, which a program writes over every time, or has got from elsewhere.
+    current: Option<Timestamp>,
+    /// Since when there is data.
+    data_since: Option<Timestamp>,
 }
 
 impl Evidence {
@@ -120,7 +136,9 @@ impl Evidence {
             return;
         }
         let is_counted = !numbers::is_part(thing.name());
-        let is_current = thing.is_called_state() || has_word(thing.name(), &["last", "latest"]);
+        if thing.is_data() {
+            self.data_since = self.data_since.into_iter().chain(thing.time).min();
+        }
         match thing.layout {
             Some(
                 Layout::Megatron | Layout::DeepSpeed | Layout::HuggingFace | Layout::Orbax | Layout::Dcp,
@@ -130,7 +148,7 @@ impl Evidence {
             Some(Layout::TensorFlow) if is_counted => self.is_sure = true,
             Some(Layout::Torch | Layout::XgBoost | Layout::Files) if thing.is_of_a_model() => {
                 self.is_sure |= is_counted;
-                self.is_likely |= is_current;
+                self.current = self.current.max(thing.time.filter(|_| is_current(thing.name())));
             }
             _ => {}
         }
@@ -138,7 +156,9 @@ impl Evidence {
 
     /// Is it no checkpoint, beside what there is?
     pub(crate) fn is_against(self, thing: &Thing<'_>) -> bool {
-        let is_beside = self.is_sure || self.is_likely && !thing.is_called_state();
+        // What was there before there was any data is what the program began with.
+        let is_written_over = self.current.is_some() && self.current >= self.data_since;
+        let is_beside = self.is_sure || is_written_over && !thing.is_called_state();
         thing.is_data() && (is_beside || thing.is_called_output())
     }
 }
@@ -150,7 +170,20 @@ mod tests {
     fn thing(path: &str) -> Thing<'_> {
         let is_torch = [".pt", ".ckpt"].iter().any(|ending| path.ends_with(ending));
         let layout = Some(if is_torch { Layout::Torch } else { Layout::Files });
-        Thing { layout, path, files: vec![path] }
+        Thing { layout, path, files: vec![path], time: Some(Timestamp::UNIX_EPOCH) }
+    }
+
+    #[test]
+    fn what_was_there_before_the_data_says_nothing_about_it() {
+        let at = |path, second| {
+            let time = Timestamp::from_second(second).ok();
+            Thing { time, ..thing(path) }
+        };
+        for (model, is_output) in [(5, false), (10, true), (20, true)] {
+            let things = [at("model.pt", model), at("embeddings-1.npz", 10), at("embeddings-2.npz", 20)];
+            let evidence = Evidence::of(things);
+            assert_eq!(evidence.is_against(&at("embeddings-2.npz", 20)), is_output, "{model}");
+        }
     }
 
     #[test]
@@ -159,7 +192,7 @@ mod tests {
             (vec!["step-3/sample-1-prediction.json", "step-3/sample-2-prediction.json"], true),
             (vec!["step-3/weights.npz", "step-3/metrics.json"], false),
         ] {
-            let thing = Thing { layout: Some(Layout::Files), path: "step-3", files };
+            let thing = Thing { layout: Some(Layout::Files), path: "step-3", files, time: None };
             assert_eq!(Evidence::default().is_against(&thing), is_output, "{:?}", thing.files);
         }
     }
@@ -172,6 +205,7 @@ mod tests {
             (&[], "embeddings-epoch-3.npy", false),
             (&[], "outputs/2026-11-18/step-3.npz", false),
             (&[], "samples/step-3.json", true),
+            (&[], "metric-learning/step-3.npz", false),
             (&[], "metrics-epoch-3.json", true),
             (&["step-1.pt"], "gallery/step-3.json", true),
             (&["step-1.pt"], "checkpoint-epoch-3.json", true),
@@ -187,7 +221,7 @@ mod tests {
             // Other data says nothing about it.
             (&["step-1.npz", "step-2.pkl"], "gallery/step-3.json", false),
         ] {
-            let evidence = Evidence::of(others.iter().map(|path| thing(path)));
+            let evidence = Evidence::of(others.iter().chain([&data]).map(|path| thing(path)));
             assert_eq!(evidence.is_against(&thing(data)), is_output, "{others:?}, {data}");
         }
     }

@@ -15,7 +15,7 @@ use crate::numbers::{self, Numbers};
 use crate::outputs;
 use crate::sets::{self, Evidence, Found, State};
 use crate::store::{Entry, Kind, Store, StoreError};
-use crate::tree::Tree;
+use crate::tree::{self, Tree};
 use crate::upkeep;
 
 /// What has changed within this time may still be being written.
@@ -165,12 +165,12 @@ impl Scanner {
             now: now.wall,
         };
         for found in found.iter().filter(|found| !matches!(found.state, State::Unknown)) {
-            self.states.add(&found.candidate.thing());
+            self.states.add(&found.candidate.thing(last_change(&found.candidate, &survey.tree)));
         }
         let mut joined = sets::join(found, evidence);
         // After they are joined: what belongs to a checkpoint is a part of it.
         let takes_all = self.layouts == [Layout::Files];
-        joined.found.retain(|found| takes_all || !self.states.is_against(&found.candidate.thing()));
+        joined.found.retain(|found| takes_all || !self.states.is_against(&found.candidate.thing(None)));
         survey.spared = joined.spared;
         survey.lacks = joined.lacks;
         for found in joined.found {
@@ -299,7 +299,7 @@ fn is_changing(known: &Known, candidate: &Candidate, tree: &Tree, now: Moment) -
     was_seen || is_near(last_change(candidate, tree), now.wall)
 }
 
-fn last_change(candidate: &Candidate, tree: &Tree) -> Option<Timestamp> {
+pub(crate) fn last_change(candidate: &Candidate, tree: &Tree) -> Option<Timestamp> {
     candidate.files.iter().filter_map(|path| tree.get(path)).filter_map(|entry| entry.modified).max()
 }
 
@@ -354,10 +354,30 @@ pub fn sort_newest_first<T>(items: &mut [T], place: impl Fn(&T) -> Place) {
         // What asks for more stands first among the layouts.
         // Of about the same size, the latest: several may be saved in one epoch.
         let worth = (!numbers.is_empty()).then_some((layout.map(Reverse), size.checked_ilog2()));
-        // However far that has come which this began with.
-        let is_own = !upkeep::is_origin(&path);
-        Reverse((is_own, !numbers.is_empty(), is_of_first_kind, far, worth, time, path))
+        Reverse((rank(&path, numbers), is_of_first_kind, far, worth, time, path))
     });
+}
+
+/// How good it is to go on from by its name, however far that has come which a training began with: the higher the better.
+fn rank(path: &str, numbers: Numbers) -> u8 {
+    match (upkeep::is_origin(path), numbers.is_empty()) {
+        (false, false) => 4,
+        (false, true) if outputs::is_current(tree::name(path)) => 3,
+        (true, false) => 2,
+        (false, true) => 1,
+        (true, true) => 0,
+    }
+}
+
+/// Of those that have both numbers: do epochs decide before steps? Most programs count their steps anew in every epoch, or never. Some go on
+/// counting them and begin with the first epoch again when they are started again: then what was saved last has the highest step, and
+/// not the highest epoch.
+pub(crate) fn epochs_lead(items: impl Iterator<Item = (Numbers, Option<Timestamp>)> + Clone) -> bool {
+    let last = items.clone().max_by_key(|(_, time)| *time).map(|(numbers, _)| numbers);
+    let by_epoch = items.clone().map(|(numbers, _)| (numbers.epoch, numbers.step)).max();
+    let by_step = items.map(|(numbers, _)| (numbers.step, numbers.epoch)).max();
+    let is_first_by_epoch = last.map(|last| (last.epoch, last.step)) == by_epoch;
+    is_first_by_epoch || last.map(|last| (last.step, last.epoch)) != by_step
 }
 
 /// What decides first about which is the newest.
@@ -382,7 +402,8 @@ impl Order {
             named.step.is_some() && named.epoch.is_none()
         };
         if all_have_epochs && (!all_have_steps || !places.iter().any(goes_by_step)) {
-            return Self::Epoch;
+            let epochs_lead = epochs_lead(places.iter().map(|place| (place.numbers, place.time)));
+            return if all_have_steps && !epochs_lead { Self::Step } else { Self::Epoch };
         }
         if all_have_steps {
             return Self::Step;

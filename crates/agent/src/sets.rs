@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use crate::crew::{Crews, Lacked};
 use crate::layouts::{self, Candidate, Layout};
 use crate::numbers::{self, Numbers, Shape};
-use crate::scan::Writers;
+use crate::scan::{self, Writers};
 use crate::tree::{self, Tree};
 use crate::upkeep;
 
@@ -72,7 +72,7 @@ pub(crate) fn join(found: Vec<Found>, evidence: Evidence<'_>) -> Joined {
         }
     }
     for members in families.into_values() {
-        let sets = in_order(members);
+        let sets = in_order(members, evidence.tree);
         let parts: Vec<Parts> = sets.iter().map(|set| set.parts(|_| true)).collect();
         // What nobody understands, or was cut off, is no example.
         let whole: Vec<Parts> = sets.iter().map(|set| set.parts(Member::is_whole)).collect();
@@ -215,10 +215,12 @@ fn family(candidate: &Candidate) -> Option<String> {
 }
 
 /// The sets of a family, oldest first.
-fn in_order(members: Vec<Member>) -> Vec<Set> {
+fn in_order(members: Vec<Member>, tree: &Tree) -> Vec<Set> {
     let all = |has: fn(&Numbers) -> bool| members.iter().all(|member| has(&member.numbers));
-    // The step may begin anew with every epoch.
-    let steps_first = all(|numbers| numbers.step.is_some()) && !all(|numbers| numbers.epoch.is_some());
+    let timed =
+        members.iter().map(|member| (member.numbers, scan::last_change(&member.found.candidate, tree)));
+    let epochs_lead = all(|numbers| numbers.epoch.is_some()) && scan::epochs_lead(timed);
+    let steps_first = all(|numbers| numbers.step.is_some()) && !epochs_lead;
     let mut sets: BTreeMap<(Option<i64>, Option<i64>), Vec<Member>> = BTreeMap::new();
     for member in members {
         let Numbers { step, epoch } = member.numbers;

@@ -123,6 +123,41 @@ fn what_is_saved_more_often_makes_nothing_else_old() {
 }
 
 #[test]
+fn what_a_program_began_with_is_not_what_it_saves() {
+    for (origin, own) in [
+        ("base/model.pt", all("step-{}.npz", 3..=4)),
+        ("base/model.pt", all("step-{}/params.npz", 3..=4)),
+        ("net.pt", all("step-{}.npz", 3..=4)),
+        ("last_scaler.pt", all("step-{}.npz", 3..=4)),
+        ("tokenizer.pt", all("pretrained/step-{}.pt", 900..=901)),
+        ("vocab.pt", all("pretrained_step_{}.pt", 900..=901)),
+        ("pretrained_step_900.pt", all("epoch-{}.pt", 1..=2)),
+    ] {
+        let place = place_of(&[vec![origin.to_owned()], own.clone()]);
+        let last = own.last().unwrap();
+        let newest = place.newest().unwrap();
+        assert!(last.starts_with(&newest), "{origin}: {newest} instead of {last}");
+    }
+}
+
+#[test]
+fn epochs_that_begin_anew_make_nothing_old() {
+    // The program goes on counting steps, and begins with the first epoch when it is started again.
+    let saved = ["epoch_1_step_1000.pt", "epoch_2_step_2000.pt", "epoch_3_step_3000.pt"];
+    let again = ["epoch_0_step_4000.pt", "epoch_1_step_5000.pt"];
+    let place = Place::with(saved.into_iter().chain(again));
+    assert_eq!(place.newest().as_deref(), Some(again[1]));
+    place.kept(2);
+    assert!(again.iter().all(|name| place.has(name)));
+    // Others begin with the first step in every epoch.
+    let saved = ["epoch-0-step-400.pt", "epoch-0-step-500.pt", "epoch-1-step-100.pt", "epoch-1-step-200.pt"];
+    let place = Place::with(saved);
+    assert_eq!(place.newest().as_deref(), Some(saved[3]));
+    place.kept(2);
+    assert!(place.has(saved[2]) && place.has(saved[3]) && !place.has(saved[0]));
+}
+
+#[test]
 fn what_a_program_writes_beside_its_checkpoints_is_none() {
     for (newest, states, outputs) in [
         ("step-400.pt", vec![], all("samples/step-{}.json", (1..=7).map(|hundred| hundred * 100))),
@@ -137,7 +172,9 @@ fn what_a_program_writes_beside_its_checkpoints_is_none() {
             all("maps/step-{}.npy", [200, 1800, 2000, 2200, 2400]),
         ),
     ] {
-        let place = place_of(&[states, vec![newest.to_owned()], outputs.clone()]);
+        // Some of it was there when the checkpoint was saved last.
+        let (before, after) = outputs.split_at(2);
+        let place = place_of(&[states, before.to_vec(), vec![newest.to_owned()], after.to_vec()]);
         assert_eq!(place.newest().as_deref(), Some(newest));
         place.kept(1);
         let gone: Vec<&String> = outputs.iter().filter(|name| !place.has(name)).collect();

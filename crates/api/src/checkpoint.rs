@@ -2,6 +2,8 @@
 //!
 //! The agent has no credentials of the cluster: it prints, and the operator reads its log.
 
+use std::cmp::Ordering;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -42,9 +44,11 @@ impl CheckpointStatus {
         let order =
             |own: Option<i64>, theirs: Option<i64>| own.zip(theirs).map(|(own, theirs)| own.cmp(&theirs));
         let (epoch, step) = (order(self.epoch, other.epoch), order(self.step, other.step));
-        match epoch.filter(|epoch| epoch.is_ne()).or(step).or(epoch) {
-            Some(order) => order.is_gt(),
-            None => self != other,
+        match (epoch, step) {
+            (None, None) => self != other,
+            // Some programs count their epochs anew when they go on, others their steps in every epoch.
+            (Some(Ordering::Less), Some(Ordering::Greater)) => self.time > other.time,
+            (Some(Ordering::Equal) | None, Some(order)) | (Some(order), _) => order.is_gt(),
         }
     }
 }

@@ -70,7 +70,10 @@ const PEER_IS_GONE: &[&str] = &[
 const OF_SERVICES: [&str; 2] = ["connection refused", "timed out waiting"];
 
 /// Unless a collective, or a peer, is named.
-const COLLECTIVES: [&str; 16] = [
+const COLLECTIVES: [&str; 19] = [
+    "jax",
+    "grpc",
+    "failed to connect to all addresses",
     "gloo",
     "nccl",
     "c10d",
@@ -216,7 +219,9 @@ fn plain(tail: &str) -> Cow<'_, str> {
 fn without_rank(line: &str) -> &str {
     let inside = ["[rank", "[default"].into_iter().find_map(|start| line.strip_prefix(start));
     let rest = inside.map(|inside| inside.trim_start_matches(|digit: char| digit.is_ascii_digit()));
-    rest.and_then(|rest| rest.strip_prefix("]:")).map_or(line, str::trim_start)
+    let said = rest.and_then(|rest| rest.strip_prefix("]:"));
+    // What is indented stays so.
+    said.map_or(line, |said| said.strip_prefix(' ').unwrap_or(said))
 }
 
 /// The last line of a Python traceback: `ValueError: bad batch`, `torch.OutOfMemoryError: CUDA out of memory`.
@@ -521,6 +526,9 @@ mod tests {
                 (Some("ValueError: bad batch"), false),
                 "{noise}"
             );
+            let of_rank: String =
+                format!("{end}{noise}").lines().map(|line| format!("[rank1]: {line}\n")).collect();
+            assert_eq!(read(&of_rank).error.as_deref(), Some("ValueError: bad batch"), "{of_rank}");
             let before = read(&format!("{noise}{end}"));
             assert_eq!(before.error.as_deref(), Some("ValueError: bad batch"), "{noise}");
             assert!(read(noise).error.is_some(), "better than nothing: {noise}");

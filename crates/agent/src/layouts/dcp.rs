@@ -63,8 +63,9 @@ pub(super) fn shards_are_there(directory: &str, reader: &Reader<'_>) -> Result<S
     let Some(ends) = ends_of_shards(&reader.store.read(&metadata, 0..size)?) else {
         return Ok(Shards::Lacking(Verdict::Partial(format!("{METADATA} is cut off"))));
     };
-    // Copies in a bucket have the times at which they came.
+    // Copies in a bucket have the times at which they came; and nobody saves again what says how far it is.
     if reader.store.renames_at_once()
+        && numbers::of_name(tree::name(directory)).is_empty()
         && let Some(name) = of_a_later_save(directory, &metadata, ends.keys(), reader)
     {
         return Ok(Shards::Lacking(Verdict::Unclear(format!(

@@ -7,7 +7,16 @@ use crate::numbers;
 
 /// Is it, or something that it is in, called unfinished?
 pub(crate) fn is_unfinished(path: &str) -> bool {
-    path.split('/').any(is_name)
+    let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+    // A run may be called `tmp_trainer` or `high-temp` and have good checkpoints in it: of a directory, it takes more to know.
+    is_name(name) || above.split('/').any(|directory| is_staged(directory) && is_name(directory))
+}
+
+/// Does the name of this directory say how far it is, or end as one that is to be renamed?
+fn is_staged(directory: &str) -> bool {
+    const ENDINGS: [&str; 3] = [".tmp", ".part", ".partial"];
+    let is_to_be_renamed = ENDINGS.iter().any(|ending| directory.ends_with(ending));
+    is_to_be_renamed || directory.contains("orbax-checkpoint-tmp") || !numbers::of_name(directory).is_empty()
 }
 
 /// Is this such a name?
@@ -50,10 +59,8 @@ mod tests {
             "step-300-unfinished/model.pt",
             "step_300_in_progress/model.pt",
             ".step_300/model.pt",
-            "tmp/model.pt",
-            "tmpk2j9x_1a/model.pt",
             "temp_step_200.pt",
-            "temp/step-200.pt",
+            "run.tmp/model.pt",
             "ckpt-5_temp/part-00000",
             "step-5.pt.tmp",
             "step-5.tmp.pt",
@@ -68,6 +75,12 @@ mod tests {
         for path in [
             "",
             "step-3/model.pt",
+            "tmp_trainer/checkpoint-500/model.safetensors",
+            "tmp/step-3.pt",
+            "checkpoints/tmp-run/step-3.pt",
+            "high-temp/step-3.pt",
+            "finetune-partial/step-3.pt",
+            "runs/lr1e-4_temp/step-3.pt",
             "temp_0.7/step-100.pt",
             "step-100-temp-0.7.pt",
             "template-step-3.pt",

@@ -103,6 +103,9 @@ fn is_root(loss: Option<&Loss<'_>>) -> bool {
     loss.is_some_and(|loss| !loss.ending.rootless)
 }
 
+/// The delays of who is replaced without being counted grow so often.
+const MOST_UNCOUNTED: i32 = 3;
+
 /// Whether all have run together for long since somebody was replaced, or a checkpoint was saved since: then the next failure is the
 /// first of a new row.
 fn has_run_well(draft: &Draft<'_>) -> bool {
@@ -149,8 +152,8 @@ fn record(draft: &mut Draft<'_>, case: &Case<'_, '_>, member: &Member<'_, '_>, l
         let row = if has_run_well(draft) { 1 } else { restarts.application };
         backoff::delay(draft.settings, draft.snapshot.uid(), row)
     } else if count > 1 && !has_run_well(draft) {
-        // Not the first time in a row.
-        backoff::delay(draft.settings, draft.snapshot.uid(), count - 1)
+        // Not the first time in a row. Others that were lost in the same moment wait with it, so it is never long.
+        backoff::delay(draft.settings, draft.snapshot.uid(), (count - 1).min(MOST_UNCOUNTED))
     } else {
         SignedDuration::ZERO
     };

@@ -134,7 +134,7 @@ impl Checker {
             worker.failed_uid.is_some() && known.is_none_or(|known| known.failed_uid != worker.failed_uid)
         });
         if let Some(lost) = lost.max_by_key(|worker| worker.restart_count).filter(|_| goes_on) {
-            let row = if ran_well(old, new, wall) { 0 } else { lost.restart_count - 1 };
+            let row = if ran_well(old, new, wall) { 0 } else { (lost.restart_count - 1).min(3) };
             let left = before.filter(|before| *before > wall);
             let is_right = until.map_or(row < 1, |until| row >= 1 && within(row, until));
             demand!(
