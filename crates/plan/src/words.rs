@@ -526,8 +526,9 @@ mod tests {
                 (Some("ValueError: bad batch"), false),
                 "{noise}"
             );
-            let of_rank: String =
-                format!("{end}{noise}").lines().map(|line| format!("[rank1]: {line}\n")).collect();
+            let lines: Vec<String> =
+                format!("{end}{noise}").lines().map(|line| format!("[rank1]: {line}")).collect();
+            let of_rank = lines.join("\n");
             assert_eq!(read(&of_rank).error.as_deref(), Some("ValueError: bad batch"), "{of_rank}");
             let before = read(&format!("{noise}{end}"));
             assert_eq!(before.error.as_deref(), Some("ValueError: bad batch"), "{noise}");
