@@ -8,6 +8,7 @@ mod logging;
 mod manifest;
 mod mistakes;
 mod operator;
+mod restarts;
 mod validate;
 
 use std::io::Write;

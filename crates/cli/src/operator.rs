@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use trainyard_operator::{Config, Operator};
 use trainyard_plan::Settings;
 
+use crate::restarts::{Restarts, seconds};
 use crate::{heap, logging};
 
 /// Watch TrainingJobs and run them.
@@ -87,21 +88,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "LABEL=VALUE,…", env = "TRAINYARD_GPU_NODE_SELECTOR", value_delimiter = ',', value_parser = pair)]
     gpu_node_selector: Vec<(String, String)>,
 
-    /// Seconds before the first restart after a failure; each further one doubles them.
-    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_BACKOFF_SECONDS", default_value_t = 10.0, value_parser = seconds, allow_negative_numbers = true)]
-    backoff_seconds: f64,
-
-    /// The longest such wait.
-    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_MAX_BACKOFF_SECONDS", default_value_t = 360.0, value_parser = seconds)]
-    max_backoff_seconds: f64,
-
     /// How often a status may be written when only details changed.
     #[arg(long, value_name = "SECONDS", env = "TRAINYARD_STATUS_INTERVAL_SECONDS", default_value_t = 5.0, value_parser = seconds)]
     status_interval_seconds: f64,
-
-    /// Seconds that the workers of a broken gang get to end: without the one that failed they have nothing left to save.
-    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_SURVIVOR_GRACE_SECONDS", default_value_t = Settings::default().survivor_grace)]
-    survivor_grace_seconds: u32,
 
     /// Seconds that a decision waits for the logs of those that failed, in which the root and the words of a rule are looked for.
     #[arg(long, value_name = "SECONDS", env = "TRAINYARD_LOG_PATIENCE_SECONDS", default_value_t = 2.0, value_parser = seconds)]
@@ -119,10 +108,6 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", env = "TRAINYARD_UNREACHABLE_SECONDS", default_value_t = 30)]
     unreachable_seconds: u32,
 
-    /// Whether the programs of an attempt that stalled are asked where they hang (py-spy, or a signal that they catch), through pods/exec.
-    #[arg(long, value_name = "BOOL", env = "TRAINYARD_STALL_STACKS", default_value_t = true, action = clap::ArgAction::Set)]
-    stall_stacks: bool,
-
     /// Taints and conditions by which a node announces that it will be taken away (a spot notice): workers there are stopped in time to
     /// save their work, and go on elsewhere. none: wait until their pods are evicted.
     #[arg(long, value_name = "NAME,…", env = "TRAINYARD_NODE_NOTICES", default_values_t = Config::default().node_notices, value_delimiter = ',')]
@@ -132,10 +117,6 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", env = "TRAINYARD_AVOID_NODE_AFTER", default_value_t = Settings::default().node_failures, value_parser = clap::value_parser!(u32).range(0..=10))]
     avoid_node_after: u32,
 
-    /// The same error so many times (at most 10) without progress in between ends a job, whatever backoffLimit allows; 0: never.
-    #[arg(long, value_name = "N", env = "TRAINYARD_SAME_FAILURE_LIMIT", default_value_t = Settings::default().same_failures, value_parser = clap::value_parser!(u32).range(0..=10))]
-    same_failure_limit: u32,
-
     /// Image of the agent that watches the checkpoints beside rank 0, or none [default: the operator's own image].
     #[arg(long, value_name = "IMAGE", env = "TRAINYARD_AGENT_IMAGE", value_parser = image)]
     agent_image: Option<String>,
@@ -143,6 +124,9 @@ pub(crate) struct Options {
     /// How long the deletion of a job waits for its pods to be gone.
     #[arg(long, value_name = "SECONDS", env = "TRAINYARD_DELETION_PATIENCE_SECONDS", default_value_t = 300.0, value_parser = seconds)]
     deletion_patience_seconds: f64,
+
+    #[command(flatten)]
+    restarts: Restarts,
 }
 
 pub(crate) fn run(options: Options) -> anyhow::Result<ExitCode> {
@@ -219,26 +203,21 @@ async fn client(options: &Options) -> anyhow::Result<kube::Client> {
 fn config(options: Options) -> Config {
     let map = |pairs: Vec<(String, String)>| pairs.into_iter().collect::<BTreeMap<_, _>>();
     Config {
-        settings: Settings {
+        settings: options.restarts.over(Settings {
             default_image: options.default_image,
             default_requests: map(options.default_requests),
             default_limits: map(options.default_limits),
             gpu_resource: options.gpu_resource,
             gpu_node_selector: map(options.gpu_node_selector),
-            backoff_base: SignedDuration::from_secs_f64(options.backoff_seconds),
-            backoff_max: SignedDuration::from_secs_f64(options.max_backoff_seconds),
             status_interval: SignedDuration::from_secs_f64(options.status_interval_seconds),
-            survivor_grace: options.survivor_grace_seconds,
             hold_evictions: SignedDuration::from_secs_f64(options.hold_evictions_seconds),
             force_after: SignedDuration::from_secs_f64(options.force_delete_seconds),
             unreachable_seconds: options.unreachable_seconds.into(),
-            ask_for_stacks: options.stall_stacks,
             node_failures: options.avoid_node_after,
-            same_failures: options.same_failure_limit,
             agent_image: options.agent_image,
             deletion_patience: SignedDuration::from_secs_f64(options.deletion_patience_seconds),
             ..Settings::default()
-        },
+        }),
         node_notices: options
             .node_notices
             .into_iter()
@@ -319,13 +298,6 @@ fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number) if number > 0 => Ok(number),
         _ => Err("a whole number of at least 1 is needed".to_owned()),
-    }
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.0..=31_536_000.0).contains(&seconds) => Ok(seconds),
-        _ => Err("seconds from 0 to 31536000 are needed".to_owned()),
     }
 }
 

@@ -29,6 +29,7 @@ use super::signals::Signals;
 use super::state;
 use super::view::{FRAME, View};
 use super::yard::{Machine, Yard};
+use crate::restarts::Restarts;
 use crate::{logging, manifest};
 
 /// How long workers have to save and end after Ctrl-C.
@@ -70,6 +71,9 @@ pub(crate) struct Options {
 
     #[command(flatten)]
     machine: Machine,
+
+    #[command(flatten)]
+    restarts: Restarts,
 
     /// Whose output is shown.
     #[arg(long, value_name = "WHOSE", value_enum, default_value = "leader")]
@@ -178,7 +182,8 @@ async fn serve(options: Options, objects: &Objects) -> anyhow::Result<Code> {
         directory.unwrap_or(Path::new(".")).canonicalize().context("the directory of the file")?;
     let mut signals = Signals::new()?;
     let server = ApiServer::builder().build()?;
-    let yard = Yard::start(&server, &options.machine, state_dir.clone(), working_dir).await?;
+    let yard =
+        Yard::start(&server, &options.machine, &options.restarts, state_dir.clone(), working_dir).await?;
     let (line, lines) = mpsc::channel(LINES_AT_ONCE);
     let mut run = Run {
         client: yard.client.clone(),

@@ -15,6 +15,7 @@ use super::signals::Signals;
 use super::state;
 use super::yard::{Machine, Yard};
 use crate::logging;
+use crate::restarts::Restarts;
 
 /// How long workers have to end when the control plane does.
 const GRACE: Duration = Duration::from_secs(30);
@@ -50,6 +51,9 @@ pub(crate) struct Options {
 
     #[command(flatten)]
     machine: Machine,
+
+    #[command(flatten)]
+    restarts: Restarts,
 
     /// Where programs run whose pods say nothing about it [default: this directory].
     #[arg(long, value_name = "DIR")]
@@ -103,7 +107,8 @@ async fn serve(options: Options, directory: &Path) -> anyhow::Result<()> {
         Some(given) => given.canonicalize().with_context(|| format!("{}", given.display()))?,
         None => std::env::current_dir()?,
     };
-    let yard = Yard::start(&server, &options.machine, directory.to_owned(), working_dir).await?;
+    let yard =
+        Yard::start(&server, &options.machine, &options.restarts, directory.to_owned(), working_dir).await?;
 
     let scheme = if tls.is_some() { "https" } else { "http" };
     let host = if address.ip().is_unspecified() {

@@ -18,6 +18,8 @@ use trainyard_node::Node;
 use trainyard_operator::{Config, Operator};
 use trainyard_plan::Settings;
 
+use crate::restarts::Restarts;
+
 /// How long an operator without metrics takes at most to finish what is under way.
 const OPERATOR_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -61,12 +63,13 @@ impl Yard {
     pub(crate) async fn start(
         server: &ApiServer,
         machine: &Machine,
+        restarts: &Restarts,
         state: PathBuf,
         working_dir: PathBuf,
     ) -> anyhow::Result<Self> {
         let client = server.client("default");
         install_crd(&client).await.context("installing the TrainingJob resource")?;
-        let operator = Operator::bind(client.clone(), operator_config()).await?;
+        let operator = Operator::bind(client.clone(), operator_config(restarts)).await?;
         let (stop_operator, stopped) = oneshot::channel();
         let operator = tokio::spawn(operator.run(async {
             let _ = stopped.await;
@@ -102,9 +105,9 @@ impl Yard {
 
 /// Settings for one machine: people sit in front of it, so a status is written more often; and a job without requests
 /// asks for nothing, since nobody else is there to share with.
-fn operator_config() -> Config {
+fn operator_config(restarts: &Restarts) -> Config {
     Config {
-        settings: Settings {
+        settings: restarts.over(Settings {
             default_requests: BTreeMap::default(),
             default_limits: BTreeMap::default(),
             backoff_base: SignedDuration::from_secs(1),
@@ -112,7 +115,7 @@ fn operator_config() -> Config {
             // The node knows that this program is meant by that name.
             agent_image: Some("trainyard".to_owned()),
             ..Settings::default()
-        },
+        }),
         // The logs are this machine's: who is late with them is busy, never away.
         log_patience: Duration::from_secs(30),
         ..Config::default()

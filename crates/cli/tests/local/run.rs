@@ -56,6 +56,21 @@ fn a_failure_has_its_own_exit_code_and_says_why() {
 }
 
 #[test]
+fn how_restarts_go_can_be_said_here_too() {
+    let bench = Bench::new();
+    let script = "echo 'ValueError: no such data set' >&2; exit 1";
+    bench.write("job.yaml", &(job("bert", 1, script) + "  backoffLimit: 9\n"));
+    for limit in ["2", "4"] {
+        let flags = ["--same-failure-limit", limit, "--backoff-seconds", "0"];
+        let ended = bench.run(&[&["run", "job.yaml", "-o", "json"][..], &flags].concat());
+        let told: serde_json::Value =
+            serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{ended}"));
+        let restarts = limit.parse::<i64>().unwrap() - 1;
+        assert_eq!(told["jobs"][0]["restarts"], restarts, "{ended}");
+    }
+}
+
+#[test]
 fn names_mount_paths_and_files_are_as_in_a_cluster() {
     let bench = Bench::new();
     let script = r#"
@@ -160,6 +175,7 @@ fn less_than_nothing_is_refused_in_words() {
         ("--gpus", "-1 is not in 0.."),
         ("--workers", "-1 is not in 0..=1024"),
         ("--cpu", "an amount is needed"),
+        ("--backoff-seconds", "seconds from 0 to 31536000 are needed"),
     ] {
         let ended = bench.run(&["run", "job.yaml", flag, "-1"]);
         assert_eq!(ended.code, Some(2), "{ended}");
