@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// Only the recovery of a job on real nodes, which takes root
     #[arg(long, conflicts_with = "local")]
     recovery: bool,
+    /// How often a worker is killed on real nodes, of each program
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
     /// Failures to react to
     #[arg(long, default_value_t = 300)]
     reactions: usize,
@@ -67,7 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(async {
         if args.recovery {
-            return crate::recovery::measure().await;
+            return crate::recovery::measure(args.rounds).await;
         }
         if args.gang {
             let (cluster, client) = start().await?;
@@ -77,7 +80,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
         if !args.local {
             measure(args).await?;
-            crate::recovery::measure().await?;
+            crate::recovery::measure(args.rounds).await?;
         }
         crate::local::measure(args.jobs).await?;
         crate::simulator::measure()

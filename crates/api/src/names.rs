@@ -36,6 +36,9 @@ pub const ANNOUNCED_ANNOTATION: &str = "trainingjob.ml.example.com/announced-nod
 /// Instead of names, if there were too many.
 pub const ALL_NODES: &str = "*";
 
+/// When the pod was changed so that its kubelet looks at it again. It is the change.
+pub const NUDGED_ANNOTATION: &str = "trainingjob.ml.example.com/nudged";
+
 /// The training container of every pod.
 pub const CONTAINER: &str = "training-worker";
 /// The role that `numWorkers` makes.

@@ -121,6 +121,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "IMAGE", env = "TRAINYARD_AGENT_IMAGE", value_parser = image)]
     agent_image: Option<String>,
 
+    /// A pod of which its node has made nothing for so many seconds, while others of its job run, is changed so that the kubelet looks again
+    /// at once: after an error, it would wait 10 to 15 s; 0: never.
+    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_NUDGE_SECONDS", default_value_t = 2.0, value_parser = seconds)]
+    nudge_seconds: f64,
+
     /// How long the deletion of a job waits for its pods to be gone.
     #[arg(long, value_name = "SECONDS", env = "TRAINYARD_DELETION_PATIENCE_SECONDS", default_value_t = 300.0, value_parser = seconds)]
     deletion_patience_seconds: f64,
@@ -214,6 +219,7 @@ fn config(options: Options) -> Config {
             force_after: SignedDuration::from_secs_f64(options.force_delete_seconds),
             unreachable_seconds: options.unreachable_seconds.into(),
             node_failures: options.avoid_node_after,
+            nudge_after: SignedDuration::from_secs_f64(options.nudge_seconds),
             agent_image: options.agent_image,
             deletion_patience: SignedDuration::from_secs_f64(options.deletion_patience_seconds),
             ..Settings::default()
@@ -337,7 +343,7 @@ mod tests {
 
     #[test]
     fn every_flag_reaches_what_it_sets() {
-        let table: [(&str, Told, &str); 27] = [
+        let table: [(&str, Told, &str); 28] = [
             ("--namespace=team", |it| format!("{:?}", it.namespace), "Some(\"team\")"),
             ("--operator-namespace=ops", |it| format!("{:?}", it.own_namespace), "Some(\"ops\")"),
             (
@@ -375,6 +381,7 @@ mod tests {
             ("--avoid-node-after=4", |it| it.settings.node_failures.to_string(), "4"),
             ("--same-failure-limit=6", |it| it.settings.same_failures.to_string(), "6"),
             ("--agent-image=agent:1", |it| format!("{:?}", it.settings.agent_image), "Some(\"agent:1\")"),
+            ("--nudge-seconds=15", |it| it.settings.nudge_after.as_secs().to_string(), "15"),
             (
                 "--deletion-patience-seconds=14",
                 |it| it.settings.deletion_patience.as_secs().to_string(),

@@ -9,7 +9,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 use trainyard_api::{TrainingJob, TrainingJobStatus, names};
-use trainyard_plan::{NewObject, ObstacleKind, Plan, Restore, StatusWrite, Step, Target, TargetKind};
+use trainyard_plan::{NewObject, ObstacleKind, Patch, Plan, StatusWrite, Step, Target, TargetKind};
 
 use crate::events;
 use crate::memory::Echo;
@@ -236,7 +236,15 @@ impl<P: Port> Run<'_, P> {
             Step::RemoveFinalizer => self.finalizers(false).await,
             Step::Create(object) => self.create(object).await,
             Step::Delete { target, grace } => self.delete(target, *grace).await,
-            Step::Restore(restore) => self.restore(restore).await,
+            Step::Restore(patch) => self.restore(patch).await,
+            Step::Nudge(patch) => match self.restore(patch).await {
+                // Its kubelet looks again by itself, only later.
+                Done::Stopped(refusal, pod) => {
+                    tracing::debug!(job = %self.reference.name, "{pod} cannot be nudged: {refusal}");
+                    Done::Yes
+                }
+                done => done,
+            },
             Step::Budget(budget) => self.budget(budget).await,
             Step::RemoveClaim(name) => self.remove_claim(name).await,
             Step::RemoveBudget(name) => match self.port.remove_budget(&self.reference, name).await {
@@ -378,7 +386,7 @@ impl<P: Port> Run<'_, P> {
         }
     }
 
-    async fn restore(&self, Restore { target, patch }: &Restore) -> Done {
+    async fn restore(&self, Patch { target, patch }: &Patch) -> Done {
         match self.port.patch(&self.reference, target, patch).await {
             Ok(written) => Done::Echo(Echo::Reached {
                 kind: target.kind,

@@ -117,10 +117,11 @@ struct SlimPodStatus {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct SlimCondition {
     r#type: String,
     status: String,
+    last_transition_time: Option<Timestamp>,
     reason: Option<String>,
     message: Option<String>,
 }
@@ -193,6 +194,7 @@ impl Viewed for SlimPod {
         let exit = self.exit();
         let waiting = self.waiting();
         let disruption = self.disruption();
+        let untouched_since = self.untouched_since();
         let notes = self.metadata.annotations.as_ref();
         let note = |name: &str| notes.and_then(|notes| notes.get(name)).map(|note| note.as_str().into());
         PodView {
@@ -202,6 +204,7 @@ impl Viewed for SlimPod {
             announced: note(names::ANNOUNCED_ANNOTATION),
             owner: controller(&self.metadata).map(Into::into),
             created: self.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            untouched_since: untouched_since.filter(|_| note(names::NUDGED_ANNOTATION).is_none()),
             deleting: self.metadata.deletion_timestamp.is_some(),
             // Sidecars end as they like: what the training container did decides.
             phase: match (self.status.phase.as_deref(), &exit) {
@@ -301,6 +304,21 @@ impl SlimPod {
             Some("Unknown") => ended.exit_code == 255,
             _ => false,
         })
+    }
+
+    /// Since when it has been on its node, if nothing has been made of it there.
+    fn untouched_since(&self) -> Option<Timestamp> {
+        let is = |kind: &str| {
+            let mut conditions = self.status.conditions.iter();
+            conditions.find(|condition| condition.r#type == kind && condition.status == "True")
+        };
+        let mut containers =
+            self.status.init_container_statuses.iter().chain(&self.status.container_statuses);
+        let has_begun = is("PodReadyToStartContainers").is_some()
+            || containers.any(|it| it.state.running.is_some() || it.state.terminated.is_some())
+            || !matches!(self.status.phase.as_deref(), None | Some("Pending"));
+        let bound = is("PodScheduled").filter(|_| !has_begun && self.spec.node_name.is_some());
+        bound.and_then(|bound| bound.last_transition_time)
     }
 
     fn disruption_target(&self) -> Option<&SlimCondition> {
@@ -470,6 +488,39 @@ mod tests {
         {
             let metadata = json!({"deletionTimestamp": leaves_by, "deletionGracePeriodSeconds": 30});
             assert_eq!(view(metadata, ended("Succeeded", 0, at)).phase, phase, "{leaves_by}");
+        }
+    }
+
+    #[test]
+    fn a_pod_of_which_its_node_has_made_nothing_says_since_when() {
+        let bound = "2026-11-16T10:00:30Z";
+        let scheduled = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": bound});
+        let since = |annotations: Value, status: Value| {
+            let pod: SlimPod = serde_json::from_value(json!({
+                "metadata": {"annotations": annotations}, "spec": {"nodeName": "node-1"}, "status": status,
+            }))
+            .expect("a pod");
+            pod.view().untouched_since.map(|since| since.to_string())
+        };
+        let waits =
+            json!([{"name": names::CONTAINER, "state": {"waiting": {"reason": "ContainerCreating"}}}]);
+        let place = |ready: &str| json!({"type": "PodReadyToStartContainers", "status": ready});
+        // Its kubelet has not said anything, or that it has no place for it yet.
+        let silent = json!({"phase": "Pending", "conditions": [scheduled]});
+        let without = json!({"phase": "Pending", "conditions": [scheduled, place("False")], "containerStatuses": waits});
+        for status in [&silent, &without] {
+            assert_eq!(since(json!({}), status.clone()).as_deref(), Some(bound), "{status}");
+            let nudged = json!({names::NUDGED_ANNOTATION: bound});
+            assert_eq!(since(nudged, status.clone()), None, "it was nudged for that");
+        }
+        // It has one, and pulls an image; or an agent holds it.
+        let pulls =
+            json!({"phase": "Pending", "conditions": [scheduled, place("True")], "containerStatuses": waits});
+        let held = json!({"phase": "Pending", "conditions": [scheduled],
+            "initContainerStatuses": [{"name": AGENT_CONTAINER, "state": {"running": {}}}]});
+        let running = json!({"phase": "Running", "conditions": [scheduled]});
+        for status in [pulls, held, running, json!({"phase": "Pending"})] {
+            assert_eq!(since(json!({}), status.clone()), None, "{status}");
         }
     }
 

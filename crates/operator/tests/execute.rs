@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use trainyard_api::{State, TrainingJob, TrainingJobStatus};
 use trainyard_operator::{Echo, JobRef, NewEvent, Outcome, Port, Refusal, Written, execute, record};
 use trainyard_plan::{
-    Importance, NewObject, NodeState, Notice, ObstacleKind, Plan, Restore, Settings, Snapshot, StatusWrite,
+    Importance, NewObject, NodeState, Notice, ObstacleKind, Patch, Plan, Settings, Snapshot, StatusWrite,
     Step, Target, TargetKind, plan,
 };
 
@@ -225,13 +225,33 @@ async fn what_is_gone_already_counts_as_deleted() {
 #[tokio::test]
 async fn what_could_not_be_put_back_is_looked_at_again() {
     let target = Target { kind: TargetKind::ConfigMap, name: "bert-config".into(), uid: "c".into() };
-    let restore = Step::Restore(Restore { target, patch: json!([]) });
+    let restore = Step::Restore(Patch { target, patch: json!([]) });
     let plan = Plan { stages: vec![vec![restore]], write: StatusWrite::Not, ..decision() };
     // One that is gone is told of by its watch. A conflict may mean nothing, and then nobody tells.
     for (refusal, again) in [(Refusal::NotFound, false), (Refusal::Conflict, true)] {
         let port = Script::refusing("patch", refusal);
         let outcome = run(&port, &plan).await;
         assert!(outcome.outdated == again && outcome.fault.is_none() && outcome.obstacles.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn nothing_depends_on_a_nudge() {
+    let target = Target { kind: TargetKind::Pod, name: "bert-workers-0".into(), uid: "p".into() };
+    let nudge = Step::Nudge(Patch { target, patch: json!([]) });
+    let plan = Plan { stages: vec![vec![nudge]], write: StatusWrite::Report, ..decision() };
+    let refusals = [
+        Refusal::NotFound,
+        Refusal::Conflict,
+        Refusal::Forbidden("no".into()),
+        Refusal::Invalid("no".into()),
+        Refusal::Passing("slow".into()),
+    ];
+    for refusal in refusals {
+        let port = Script::refusing("patch", refusal);
+        let outcome = run(&port, &plan).await;
+        assert!(!outcome.outdated && outcome.fault.is_none() && outcome.obstacles.is_empty());
+        assert!(port.calls().iter().any(|call| call.starts_with("status")), "{:?}", port.calls());
     }
 }
 

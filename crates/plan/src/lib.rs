@@ -22,7 +22,7 @@ mod world;
 
 pub use build::fingerprint;
 pub use life::{UNREADABLE, force_due, plan};
-pub use plan::{Importance, NewObject, Notice, Plan, Restore, StatusWrite, Step, Target, TargetKind};
+pub use plan::{Importance, NewObject, Notice, Patch, Plan, StatusWrite, Step, Target, TargetKind};
 pub use settings::Settings;
 pub use snapshot::{
     AgentView, ClaimView, Disruption, Exit, Listening, NodeNotice, NodeState, NodeView, ObjectView, Obstacle,

@@ -51,7 +51,9 @@ pub enum Step {
         grace: Option<u32>,
     },
     /// Puts back what somebody changed by hand.
-    Restore(Restore),
+    Restore(Patch),
+    /// Changes a pod so that its kubelet looks at it at once. Nothing depends on it.
+    Nudge(Patch),
     /// Deletes the claim of that name, if it is this job's: one that nobody has seen may be there, and one that was seen may be that of
     /// the next job of this name.
     RemoveClaim(String),
@@ -99,9 +101,9 @@ impl TargetKind {
     }
 }
 
-/// A JSON patch (RFC 6902) that puts an object back.
+/// A JSON patch (RFC 6902) of an object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Restore {
+pub struct Patch {
     pub target: Target,
     pub patch: Value,
 }

@@ -37,6 +37,8 @@ pub struct Settings {
     pub same_failures: u32,
     /// Whether the programs of an attempt that stalled are asked where they hang before they are removed.
     pub ask_for_stacks: bool,
+    /// A pod of which its node has made nothing for so long, while others run, is nudged; zero: never.
+    pub nudge_after: SignedDuration,
     /// The image of the agent that watches checkpoints; without one, nobody does.
     pub agent_image: Option<String>,
     /// A checkpoint that takes longer than this to be written no longer holds back evictions.
@@ -66,6 +68,7 @@ impl Default for Settings {
             node_failures: 2,
             same_failures: 3,
             ask_for_stacks: true,
+            nudge_after: SignedDuration::from_secs(2),
             agent_image: None,
             hold_evictions: SignedDuration::from_mins(15),
             deletion_patience: SignedDuration::from_mins(5),

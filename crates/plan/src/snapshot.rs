@@ -76,6 +76,9 @@ pub struct PodView {
     /// The nodes of which it was known when it was made that they will be taken away (an annotation).
     pub announced: Option<Arc<str>>,
     pub created: Option<Timestamp>,
+    /// Since when it has been on its node without anything having been made of it there, not even a place for containers. None once it
+    /// has been nudged for that.
+    pub untouched_since: Option<Timestamp>,
     /// Marked for deletion.
     pub deleting: bool,
     /// When it should be gone, if it is marked for deletion.

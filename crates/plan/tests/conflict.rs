@@ -9,6 +9,7 @@ use trainyard_plan::{ClaimView, ObjectView, ObstacleKind, PodPhase, PodView};
 fn pod_of(owner: Option<&str>, name: &str) -> PodView {
     PodView {
         created: None,
+        untouched_since: None,
         name: name.into(),
         uid: "old".into(),
         owner: owner.map(Into::into),

@@ -255,6 +255,7 @@ fn pod() -> impl Strategy<Value = (PodView, bool)> {
         |((name, owner, attempt, deleting, phase), (exit, waiting, disruption, node, right, uid))| {
             let pod = PodView {
                 created: None,
+                untouched_since: None,
                 name,
                 uid: format!("pod-{uid}"),
                 owner: owner.map(Into::into),

@@ -291,7 +291,8 @@ impl History {
             return if self.rng.bool() { self.world.save(name) } else { self.world.progress(name) };
         }
         match self.rng.u32(0..100) {
-            0..20 => self.world.run(&pod),
+            0..4 => self.world.bind(&pod),
+            4..20 => self.world.run(&pod),
             20..45 => self.world.run_all(),
             45..60 => self.world.succeed(&pod),
             60..62 => self.world.out_of_memory(&pod),

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{Cause, CleanPodPolicy, State, TrainingJobSpec, TrainingJobStatus, condition};
-use trainyard_plan::{NewObject, NodeState, Plan, PodView, Settings, Snapshot, StatusWrite, Step, plan};
+use trainyard_plan::{
+    NewObject, NodeState, Plan, PodPhase, PodView, Settings, Snapshot, StatusWrite, Step, plan,
+};
 use trainyard_sim::scenario::{Disturbance, compare, disturbances, library, replay, spec, tell};
 use trainyard_sim::{Make, Twist, World, history};
 
@@ -118,6 +120,22 @@ fn impatient(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
 /// The same failure twice is enough.
 fn suspicious(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
     plan(snapshot, &Settings { same_failures: 2, ..settings.clone() }, now)
+}
+
+/// A second on its node is too long for a pod.
+fn pushy(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    plan(snapshot, &Settings { nudge_after: SignedDuration::from_secs(1), ..settings.clone() }, now)
+}
+
+/// Whoever was nudged and still does not run is nudged again, with every look.
+fn nagging(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut snapshot = snapshot.clone();
+    for pod in &mut snapshot.pods {
+        if pod.phase == PodPhase::Pending && pod.node.is_some() && pod.untouched_since.is_none() {
+            pod.untouched_since = Some(Timestamp::UNIX_EPOCH);
+        }
+    }
+    plan(&snapshot, settings, now)
 }
 
 /// Whoever was put on a node that is to go, because there is no other, has to leave again.
@@ -353,6 +371,18 @@ fn giving_up_too_early_is_noticed() {
 fn giving_up_for_too_little_is_noticed() {
     let why = told("the same failure twice", Make { planner: suspicious, ..Make::default() });
     assert_noticed(why, "given up because of SameFailure, which is not so");
+}
+
+#[test]
+fn a_pod_that_is_nudged_too_early_is_noticed() {
+    let why = noticed(Make { planner: pushy, ..Make::default() });
+    assert_noticed(why, "is nudged, and on its node since");
+}
+
+#[test]
+fn a_pod_that_is_nudged_again_and_again_is_noticed() {
+    let why = told("a node makes nothing of a pod", Make { planner: nagging, ..Make::default() });
+    assert_noticed(why, "is nudged again by one who knows that it was");
 }
 
 #[test]

@@ -112,6 +112,8 @@ fn operator_config(restarts: &Restarts) -> Config {
             default_limits: BTreeMap::default(),
             backoff_base: SignedDuration::from_secs(1),
             status_interval: SignedDuration::from_millis(500),
+            // The node of this machine looks again by itself.
+            nudge_after: SignedDuration::ZERO,
             // The node knows that this program is meant by that name.
             agent_image: Some("trainyard".to_owned()),
             ..Settings::default()

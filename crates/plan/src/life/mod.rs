@@ -9,6 +9,7 @@ mod finished;
 mod force;
 mod invalid;
 mod judge;
+mod nudge;
 mod policy;
 mod report;
 mod running;

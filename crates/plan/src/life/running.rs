@@ -10,11 +10,11 @@ use trainyard_api::{
 
 use super::describe::describe;
 use super::judge::{Case, Gang, Verdict};
-use super::{backoff, budget, ending, has_finalizer, invalid, policy, report, single};
+use super::{backoff, budget, ending, has_finalizer, invalid, nudge, policy, report, single};
 use crate::build;
 use crate::draft::{Draft, later};
 use crate::inputs;
-use crate::plan::{NewObject, Restore, Step, Target, TargetKind};
+use crate::plan::{NewObject, Patch, Step, Target, TargetKind};
 use crate::snapshot::{ObjectView, Obstacle, ObstacleKind, PodPhase, PodView};
 use crate::text;
 use crate::world::{self, Member, World};
@@ -96,6 +96,7 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
         let message = created_message(&world) + &unshared_claim(draft, &world).unwrap_or_default();
         draft.condition(condition::RESOURCES_CREATED, true, "WorkersCreated", message);
     }
+    nudge::late_pods(draft, &gang);
     describe(draft, &world, &gang, older.len());
     budget::keep(draft, &gang);
 }
@@ -409,7 +410,7 @@ fn furnish(draft: &mut Draft<'_>, world: &World<'_>) {
             None => steps.push(Step::Create(make(job))),
             Some(view) if view.owner.as_deref() == Some(uid) && !view.deleting => {
                 if let Some(patch) = restore(job, view.fingerprint) {
-                    steps.push(Step::Restore(Restore {
+                    steps.push(Step::Restore(Patch {
                         target: Target { kind, name, uid: view.uid.clone() },
                         patch,
                     }));

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use trainyard_api::{State, TrainingJobStatus, names};
 use trainyard_plan::{
-    ClaimView, NewObject, Notice, ObjectView, Obstacle, ObstacleKind, Plan, PodPhase, PodView, Restore,
+    ClaimView, NewObject, Notice, ObjectView, Obstacle, ObstacleKind, Patch, Plan, PodPhase, PodView,
     StatusWrite, Step, Target, TargetKind, fingerprint, plan,
 };
 
@@ -268,6 +268,11 @@ impl Cluster {
             Step::Create(object) => self.create(object),
             Step::Delete { target, grace } => self.delete(target, *grace),
             Step::Restore(restore) => self.restore(restore),
+            Step::Nudge(nudge) => {
+                self.tally.patches += 1;
+                let pod = self.pods.get_mut(&nudge.target.name).expect("nudges a pod that exists");
+                pod.untouched_since = None;
+            }
             Step::Budget(budget) => self.set_budget(budget),
             Step::RemoveClaim(name) => {
                 self.tally.deletes += usize::from(self.claims.remove(name).is_some());
@@ -391,7 +396,7 @@ impl Cluster {
         }
     }
 
-    fn restore(&mut self, restore: &Restore) {
+    fn restore(&mut self, restore: &Patch) {
         self.tally.patches += 1;
         let value = |path: &str| -> Value {
             let operations = restore.patch.as_array().expect("a JSON patch");
@@ -460,6 +465,7 @@ fn view_of(pod: &Pod, uid: &str) -> PodView {
         shape: note(names::SHAPE_ANNOTATION).map(Into::into),
         announced: note(names::ANNOUNCED_ANNOTATION).map(Into::into),
         created: None,
+        untouched_since: None,
         deleting: false,
         leaves_by: None,
         phase: PodPhase::Pending,

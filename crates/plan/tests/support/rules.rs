@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use trainyard_api::{State, names};
-use trainyard_plan::{NewObject, Plan, Snapshot, StatusWrite, Step, TargetKind, World};
+use trainyard_plan::{NewObject, Plan, PodPhase, Snapshot, StatusWrite, Step, Target, TargetKind, World};
 
 /// Whether a job may go from one state to another (none: it has no status yet).
 pub(crate) fn is_allowed(from: Option<State>, to: State) -> bool {
@@ -89,6 +89,9 @@ pub(crate) fn check(snapshot: &Snapshot, plan: &Plan, now: jiff::Timestamp, orde
                 });
                 assert!(ours, "changes what is not ours: {:?}", restore.target);
             }
+            Step::Nudge(nudge) => {
+                assert!(is_late(snapshot, &nudge.target), "nudges a pod that is not: {:?}", nudge.target);
+            }
             Step::Budget(budget) => {
                 assert_eq!(budget.metadata.name.as_deref(), Some(world.job), "another job's budget");
                 let known = snapshot.job.status.as_ref().and_then(|status| status.disruption_budget.as_ref());
@@ -163,4 +166,12 @@ fn check_durable(snapshot: &Snapshot, plan: &Plan) {
             );
         }
     }
+}
+
+/// A pod of which its node has made nothing, and which is not on its way out.
+fn is_late(snapshot: &Snapshot, target: &Target) -> bool {
+    snapshot.own_pods().any(|pod| {
+        let is_meant = (&pod.name, &pod.uid) == (&target.name, &target.uid);
+        is_meant && pod.phase == PodPhase::Pending && pod.untouched_since.is_some() && !pod.deleting
+    })
 }

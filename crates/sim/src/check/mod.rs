@@ -9,6 +9,7 @@ mod count;
 mod fact;
 mod grace;
 mod made;
+mod nudge;
 mod sight;
 mod status;
 mod time;
@@ -153,6 +154,7 @@ impl Checker {
                 self.observe(server, *kind, child);
                 if by_operator {
                     demand!(child.ours, "{} {name} is not ours and was changed", kind.as_str());
+                    self.nudged(server, by, child)?;
                     return self.hastened(server, by, child, grace);
                 }
             }
@@ -267,6 +269,7 @@ impl Checker {
             if server.announced.contains(node) {
                 fact.notice(node);
             }
+            fact.bound = (child.phase() == "Pending").then_some(server.now);
         }
         fact.ran |= child.phase() == "Running";
         if child.phase() == "Succeeded" && !child.is_deleting() {

@@ -121,6 +121,27 @@ pub fn library() -> Vec<Scenario> {
     let announce: Act = |world| world.announce("bert-workers-1");
     let mut library = vec![
         scenario("create and complete", vec![run, succeed], Some(State::Completed)),
+        scenario(
+            "a node makes nothing of a pod",
+            // Its kubelet looks again when the pod is changed.
+            vec![
+                |world| world.bind("bert-workers-1"),
+                |world| world.run("bert-workers-0"),
+                wait,
+                |world| {
+                    let is_nudged = {
+                        let server = world.server();
+                        let pod = server.all(TargetKind::Pod).get("bert-workers-1");
+                        pod.is_some_and(|pod| pod.annotation(names::NUDGED_ANNOTATION).is_some())
+                    };
+                    if is_nudged {
+                        world.run("bert-workers-1");
+                    }
+                },
+                succeed,
+            ],
+            Some(State::Completed),
+        ),
         Scenario {
             spec: one_by_one,
             ..scenario(

@@ -137,6 +137,20 @@ impl World {
         }
     }
 
+    /// The pod is on a node of its own, which makes nothing of it: its kubelet has met an error, and looks again later.
+    pub fn bind(&mut self, name: &str) {
+        let is_bound = self.server().all(TargetKind::Pod).get(name).is_none_or(|pod| pod.node().is_some());
+        if is_bound || self.has_ended(name) {
+            return;
+        }
+        let now = Timestamp::from_second(self.now().as_second()).unwrap_or_default();
+        self.pod(name, "is on its node", |pod| {
+            let bound =
+                json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": now.to_string()});
+            pod.set_status(|| format!("node-{name}"), json!({"phase": "Pending", "conditions": [bound]}));
+        });
+    }
+
     /// The job that this pod leads, if an agent is beside its program, and the pod's uid.
     fn led_by(&self, name: &str) -> Option<(String, String)> {
         let server = self.server();
