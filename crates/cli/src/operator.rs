@@ -123,7 +123,7 @@ pub(crate) struct Options {
 
     /// A pod of which its node has made nothing for so many seconds, while others of its job run, is changed so that the kubelet looks again
     /// at once: after an error, it would wait 10 to 15 s; 0: never.
-    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_NUDGE_SECONDS", default_value_t = 2.0, value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_NUDGE_SECONDS", default_value_t = 3.0, value_parser = seconds)]
     nudge_seconds: f64,
 
     /// How long the deletion of a job waits for its pods to be gone.

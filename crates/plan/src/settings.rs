@@ -68,7 +68,7 @@ impl Default for Settings {
             node_failures: 2,
             same_failures: 3,
             ask_for_stacks: true,
-            nudge_after: SignedDuration::from_secs(2),
+            nudge_after: SignedDuration::from_secs(3),
             agent_image: None,
             hold_evictions: SignedDuration::from_mins(15),
             deletion_patience: SignedDuration::from_mins(5),

@@ -40,8 +40,8 @@ fn who_is_late_is_nudged_on_time_and_once() {
         starts(&mut bert, short);
     }
     bert.settle();
-    assert_eq!(bert.wakes_in(), Some(2), "a deadline of its own");
-    bert.pass(1);
+    assert_eq!(bert.wakes_in(), Some(3), "a deadline of its own");
+    bert.pass(2);
     assert!(nudged(&bert.plan()).is_empty());
     bert.now += jiff::SignedDuration::from_secs(1);
     assert_eq!(nudged(&bert.plan()), ["bert-workers-2"]);
@@ -80,7 +80,7 @@ fn who_is_not_alone_with_it_is_left_alone_for_longer() {
 #[test]
 fn a_single_worker_has_nobody_to_compare_with() {
     let mut bert = scheduled(1);
-    bert.now += jiff::SignedDuration::from_secs(2);
+    bert.now += jiff::SignedDuration::from_secs(3);
     assert_eq!(nudged(&bert.plan()), ["bert-workers-0"]);
 }
 

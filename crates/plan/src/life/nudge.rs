@@ -26,6 +26,7 @@ pub(super) fn late_pods(draft: &mut Draft<'_>, gang: &Gang<'_>) {
         return;
     }
     let mut steps = Vec::new();
+    // Since when it is there is told in whole seconds: it may be up to one less.
     for (pod, since) in untouched {
         let due = later(since, after);
         if due > draft.now {

@@ -19,38 +19,31 @@ pub(super) fn mend(draft: &mut Draft<'_>, case: &Case<'_, '_>) -> bool {
     else {
         return false;
     };
-    let members: Vec<Member<'_, '_>> = case.world.members().collect();
-    let needed = |member: &Member<'_, '_>| {
-        let pod = case.gang.get(member.pod_name(case.world.job).as_str()).copied();
-        Loss::of(case, member, pod)
-    };
-    if let Some(until) = root_is_awaited(case) {
+    let mut losses = Loss::all(case);
+    if let Some(until) = is_awaited(case, &losses) {
         draft.wake(until);
         return false;
     }
     // One decision at a time: each is written down before anything follows from it.
-    for member in &members {
-        match needed(member) {
-            Some(mut loss) if !case.is_recorded(member, loss.pod) => {
-                if loss.ending.rootless && members.iter().any(|other| is_root(needed(other).as_ref())) {
-                    // Who was lost is among them, and this one only complains of it.
-                    loss.ending.action.get_or_insert(FailureAction::RestartWithoutCounting);
-                }
-                record(draft, case, member, &loss, attempt.number);
-                return true;
-            }
-            _ => {}
+    if let Some(new) = losses.iter().position(|(member, loss)| !case.is_recorded(member, loss.pod)) {
+        let is_known = has_root(&losses);
+        let (member, loss) = &mut losses[new];
+        if loss.ending.rootless && is_known {
+            // Who was lost is among them, and this one only complains of it.
+            loss.ending.action.get_or_insert(FailureAction::RestartWithoutCounting);
         }
+        record(draft, case, member, loss, attempt.number);
+        return true;
     }
-    let gone: Vec<&PodView> = members.iter().filter_map(|member| needed(member)?.pod).collect();
+    let gone: Vec<&PodView> = losses.iter().filter_map(|(_, loss)| loss.pod).collect();
     draft.delete_pods(gone);
     if let Some(until) = backoff::pending(draft) {
         draft.wake(until.0);
         return false;
     }
     draft.status.backoff_until = None;
-    let missing: Vec<Member<'_, '_>> =
-        members.into_iter().filter(|member| needed(member).is_some_and(|loss| loss.pod.is_none())).collect();
+    let missing = losses.into_iter().filter(|(_, loss)| loss.pod.is_none());
+    let missing: Vec<Member<'_, '_>> = missing.map(|(member, _)| member).collect();
     // Under its name there may be a pod of an earlier attempt, which came when nobody waited for it any more: that goes first.
     let has_room = case.snapshot.own_pods().all(|pod| pod.attempt == Some(attempt.number));
     // What was refused is not asked for again before its time.
@@ -62,17 +55,20 @@ pub(super) fn mend(draft: &mut Draft<'_>, case: &Case<'_, '_>) -> bool {
 
 /// All that is new are complaints of a lost peer, which may be seen until then.
 pub(super) fn root_is_awaited(case: &Case<'_, '_>) -> Option<Timestamp> {
-    let members: Vec<Member<'_, '_>> = case.world.members().collect();
-    let lost = members.iter().filter_map(|member| {
-        let pod = case.gang.get(member.pod_name(case.world.job).as_str()).copied();
-        Some((member, Loss::of(case, member, pod)?))
-    });
-    let lost: Vec<_> = lost.collect();
-    if lost.iter().any(|(_, loss)| is_root(Some(loss))) {
+    is_awaited(case, &Loss::all(case))
+}
+
+fn is_awaited<'a>(case: &Case<'_, 'a>, losses: &[(Member<'_, '_>, Loss<'a>)]) -> Option<Timestamp> {
+    if has_root(losses) {
         return None;
     }
-    let new = lost.iter().filter(|(member, loss)| !case.is_recorded(member, loss.pod));
+    let new = losses.iter().filter(|(member, loss)| !case.is_recorded(member, loss.pod));
     case.root_is_awaited(new.filter_map(|(_, loss)| loss.pod))
+}
+
+/// Whether one of these is a loss that others may complain about.
+fn has_root(losses: &[(Member<'_, '_>, Loss<'_>)]) -> bool {
+    losses.iter().any(|(_, loss)| !loss.ending.rootless)
 }
 
 /// A worker that has to be replaced.
@@ -83,6 +79,15 @@ struct Loss<'a> {
 }
 
 impl<'a> Loss<'a> {
+    /// All that have to be replaced, in the order of their ranks.
+    fn all<'w>(case: &Case<'w, 'a>) -> Vec<(Member<'w, 'w>, Self)> {
+        let of = |member: Member<'w, 'w>| {
+            let pod = case.gang.get(member.pod_name(case.world.job).as_str()).copied();
+            Self::of(case, &member, pod).map(|loss| (member, loss))
+        };
+        case.world.members().filter_map(of).collect()
+    }
+
     fn of(case: &Case<'_, 'a>, member: &Member<'_, '_>, pod: Option<&'a PodView>) -> Option<Self> {
         let succeeded = case.member_succeeded(member);
         match pod {
@@ -96,11 +101,6 @@ impl<'a> Loss<'a> {
             None => case.made_for_this_shape().then(|| Self { pod: None, ending: case.taken(member, None) }),
         }
     }
-}
-
-/// Whether this is a loss that others may complain about.
-fn is_root(loss: Option<&Loss<'_>>) -> bool {
-    loss.is_some_and(|loss| !loss.ending.rootless)
 }
 
 /// The delays of who is replaced without being counted grow so often.

@@ -6,7 +6,7 @@ use super::{Checker, Verdict, demand};
 use crate::server::{Actor, Child, Server};
 
 /// So many seconds a pod is on its node before it is late.
-const NUDGE_AFTER: i64 = 2;
+const NUDGE_AFTER: i64 = 3;
 
 impl Checker {
     /// An operator has changed this pod.
