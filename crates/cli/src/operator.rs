@@ -121,8 +121,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "IMAGE", env = "TRAINYARD_AGENT_IMAGE", value_parser = image)]
     agent_image: Option<String>,
 
-    /// A pod of which its node has made nothing for so many seconds, while others of its job run, is changed so that the kubelet looks again
-    /// at once: after an error, it would wait 10 to 15 s; 0: never.
+    /// A pod of which its node has made nothing for so many seconds is changed so that the kubelet looks again at once: after an
+    /// error, it would wait 10 to 15 s, and the gang with it; 0: never.
     #[arg(long, value_name = "SECONDS", env = "TRAINYARD_NUDGE_SECONDS", default_value_t = 3.0, value_parser = seconds)]
     nudge_seconds: f64,
 

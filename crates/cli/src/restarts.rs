@@ -16,7 +16,7 @@ pub(crate) struct Restarts {
     max_backoff_seconds: Option<f64>,
 
     /// Seconds that the workers of a broken gang get to end: without the one that failed they have nothing left to save [default: 2].
-    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_SURVIVOR_GRACE_SECONDS")]
+    #[arg(long, value_name = "SECONDS", env = "TRAINYARD_SURVIVOR_GRACE_SECONDS", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=3600))]
     survivor_grace_seconds: Option<u32>,
 
     /// The same error so many times (at most 10) without progress in between ends a job, whatever backoffLimit allows; 0: never [default: 3].

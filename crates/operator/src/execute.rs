@@ -238,8 +238,8 @@ impl<P: Port> Run<'_, P> {
             Step::Delete { target, grace } => self.delete(target, *grace).await,
             Step::Restore(patch) => self.restore(patch).await,
             Step::Nudge(patch) => match self.restore(patch).await {
-                // Its kubelet looks again by itself, only later.
-                Done::Stopped(refusal, pod) => {
+                // A busy server is asked again. Where it is not allowed, the kubelet looks again by itself, only later.
+                Done::Stopped(refusal, pod) if !matches!(refusal, Refusal::Passing(_)) => {
                     tracing::debug!(job = %self.reference.name, "{pod} cannot be nudged: {refusal}");
                     Done::Yes
                 }

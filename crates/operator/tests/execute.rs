@@ -245,7 +245,6 @@ async fn nothing_depends_on_a_nudge() {
         Refusal::Conflict,
         Refusal::Forbidden("no".into()),
         Refusal::Invalid("no".into()),
-        Refusal::Passing("slow".into()),
     ];
     for refusal in refusals {
         let port = Script::refusing("patch", refusal);
@@ -253,6 +252,8 @@ async fn nothing_depends_on_a_nudge() {
         assert!(!outcome.outdated && outcome.fault.is_none() && outcome.obstacles.is_empty());
         assert!(port.calls().iter().any(|call| call.starts_with("status")), "{:?}", port.calls());
     }
+    let busy = run(&Script::refusing("patch", Refusal::Passing("slow".into())), &plan).await;
+    assert!(busy.fault.is_some(), "it is tried again");
 }
 
 #[tokio::test]

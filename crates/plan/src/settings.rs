@@ -37,7 +37,7 @@ pub struct Settings {
     pub same_failures: u32,
     /// Whether the programs of an attempt that stalled are asked where they hang before they are removed.
     pub ask_for_stacks: bool,
-    /// A pod of which its node has made nothing for so long, while others run, is nudged; zero: never.
+    /// A pod of which its node has made nothing for so long is nudged; zero: never.
     pub nudge_after: SignedDuration,
     /// The image of the agent that watches checkpoints; without one, nobody does.
     pub agent_image: Option<String>,

@@ -236,7 +236,10 @@ fn child_code(lines: &[&str]) -> Option<i32> {
     let pattern = CHILD_CODE.as_ref()?;
     let code = |line: &&str| {
         // Nearly every line is no such line, and that is seen sooner without the pattern.
-        line.contains("exitcode").then(|| pattern.captures(line))??.get(1)?.as_str().parse::<i32>().ok()
+        let code =
+            line.contains("exitcode").then(|| pattern.captures(line))??.get(1)?.as_str().parse::<i32>().ok();
+        // Whoever ended well is not why this one failed.
+        code.filter(|code| *code != 0)
     };
     let root = lines.iter().position(|line| line.contains("Root Cause"));
     let in_root = root.and_then(|at| lines[at..].iter().find_map(code));
@@ -386,6 +389,8 @@ mod tests {
         assert_eq!(words.error.as_deref(), Some("RuntimeError: the data is gone"));
         let killed = read("failed (exitcode: -9) local_rank: 0 (pid: 4) of binary: python");
         assert_eq!(killed.child_code, Some(137), "a signal, as a shell tells it");
+        let loader = read("loader 2 ended, exitcode: 0\nValueError: bad batch");
+        assert_eq!(loader.child_code, None, "who ended well is not why this failed");
     }
 
     #[test]

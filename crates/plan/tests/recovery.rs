@@ -9,7 +9,7 @@ use trainyard_api::{
     AgentReport, Cause, CheckpointStatus, FailureAction, FailurePolicy, FailureRule, RestartScope, State,
     SuccessPolicy,
 };
-use trainyard_plan::{NewObject, NodeState, NodeView, Stacks};
+use trainyard_plan::{NewObject, NodeState, NodeView, Stacks, Step};
 
 fn rule(action: FailureAction) -> FailureRule {
     FailureRule { exit_codes: None, reasons: None, log_pattern: None, action }
@@ -765,4 +765,23 @@ fn how_long_it_took() {
     assert_eq!((seconds.scheduled, seconds.started, seconds.first_step), (Some(3), Some(4), Some(2)));
     assert_eq!(seconds.seen, Some(0));
     assert_eq!(seconds.torn_down, Some(0), "the backoff is no part of it");
+}
+
+#[test]
+fn even_the_shortest_grace_leaves_a_pod_until_its_program_is_gone() {
+    let mut bert = job("bert").workers(2).submitted();
+    bert.settings.survivor_grace = 0;
+    bert.settle();
+    bert.run_all();
+    bert.settle();
+    bert.fail("workers-1", 1);
+    let graces: Vec<Option<u32>> = bert
+        .plan()
+        .steps()
+        .filter_map(|step| match step {
+            Step::Delete { grace, .. } => Some(*grace),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(graces, [Some(1), Some(1)]);
 }

@@ -112,7 +112,7 @@ fn scenarios(threads: usize) -> ExitCode {
                 })
             });
             let parts: Vec<_> = parts.collect();
-            parts.into_iter().flat_map(|part| part.join().unwrap_or_default()).collect()
+            parts.into_iter().flat_map(joined).collect()
         });
         println!("{}: {} disturbances, {} broken", scenario.name, all.len(), broken.len());
         for (number, disturbance, why) in broken.iter().take(3) {
@@ -123,6 +123,17 @@ fn scenarios(threads: usize) -> ExitCode {
     }
     println!("{count} disturbed scenarios in {:.0} s", started.elapsed().as_secs_f64());
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What a thread found. One that died has found nothing, which must not pass for good news.
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| {
+        eprintln!(
+            "the simulator itself broke: {}",
+            panic.downcast_ref::<String>().map_or("a panic", |why| why)
+        );
+        std::process::exit(101)
+    })
 }
 
 fn one_scenario(name: &str, number: usize) -> ExitCode {
@@ -167,7 +178,7 @@ fn many(args: &Args) -> ExitCode {
     let failed: Vec<(u64, String)> = std::thread::scope(|scope| {
         let tellers: Vec<_> =
             (0..threads).map(|thread| scope.spawn(move || some(args, thread, threads, started))).collect();
-        tellers.into_iter().flat_map(|teller| teller.join().unwrap_or_default()).collect()
+        tellers.into_iter().flat_map(joined).collect()
     });
     let seconds = started.elapsed().as_secs_f64();
     #[expect(clippy::cast_precision_loss, reason = "a rate")]

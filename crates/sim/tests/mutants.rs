@@ -382,7 +382,7 @@ fn a_pod_that_is_nudged_too_early_is_noticed() {
 #[test]
 fn a_pod_that_is_nudged_again_and_again_is_noticed() {
     let why = told("a node makes nothing of a pod", Make { planner: nagging, ..Make::default() });
-    assert_noticed(why, "is nudged again by one who knows that it was");
+    assert_noticed(why, "is nudged again, which was known");
 }
 
 #[test]

@@ -176,6 +176,7 @@ fn less_than_nothing_is_refused_in_words() {
         ("--workers", "-1 is not in 0..=1024"),
         ("--cpu", "an amount is needed"),
         ("--backoff-seconds", "seconds from 0 to 31536000 are needed"),
+        ("--survivor-grace-seconds", "-1 is not in 1..=3600"),
     ] {
         let ended = bench.run(&["run", "job.yaml", flag, "-1"]);
         assert_eq!(ended.code, Some(2), "{ended}");

@@ -135,7 +135,8 @@ pub(super) fn end_attempt(draft: &mut Draft<'_>, ending: &Ending<'_>) {
     draft.message(message);
     let snapshot = draft.snapshot;
     // Who is stopped on purpose gets its grace to save its work; what is left of a broken collective has nothing to save.
-    let grace = ending.broken.then_some(draft.settings.survivor_grace);
+    // Without any time, a pod is gone before its program is, and the next one would work beside it.
+    let grace = ending.broken.then_some(draft.settings.survivor_grace.max(1));
     let grace_of =
         |pod: &PodView| grace.map(|grace| if copies(snapshot, pod) { grace.max(COPY_GRACE) } else { grace });
     let going = snapshot.own_pods().filter(|pod| !pod.deleting);

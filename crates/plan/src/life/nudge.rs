@@ -1,4 +1,4 @@
-//! A pod whose node makes nothing of it, while the others of its attempt run and wait for it.
+//! A pod whose node makes nothing of it, so that the others of its attempt wait for it.
 //!
 //! A kubelet that meets an error when it begins with a pod tries again after a break of its own, 10 to 15 s. Errors that are over in a moment
 //! are common there: a kubelet may read a claim only when the API server has noticed that a pod on its node uses it, and for the first pod of
@@ -13,21 +13,16 @@ use crate::draft::{Draft, later};
 use crate::plan::{Patch, Step, Target, TargetKind};
 use crate::snapshot::PodView;
 
-/// Nudges those that are late. Where most are, that is what starting takes there: an image, a volume, a new machine.
+/// Nudges those that are late. Who pulls an image is not: its node has made a place for it.
 pub(super) fn late_pods(draft: &mut Draft<'_>, gang: &Gang<'_>) {
     let after = draft.settings.nudge_after;
-    let untouched =
-        gang.values().filter(|pod| !pod.deleting).filter_map(|pod| Some((*pod, pod.untouched_since?)));
-    let untouched: Vec<_> = untouched.collect();
-    let started = gang.values().filter(|pod| pod.has_started()).count();
-    // A single pod has no others to compare with.
-    let are_few = untouched.len() <= started || gang.len() == 1;
-    if after.is_zero() || !are_few {
+    if after.is_zero() {
         return;
     }
     let mut steps = Vec::new();
-    // Since when it is there is told in whole seconds: it may be up to one less.
-    for (pod, since) in untouched {
+    for pod in gang.values().filter(|pod| !pod.deleting) {
+        let Some(since) = pod.untouched_since else { continue };
+        // Since when it is there is told in whole seconds: it may be up to one less.
         let due = later(since, after);
         if due > draft.now {
             draft.wake(due);

@@ -1,7 +1,5 @@
 //! What really happened to a pod.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
 use trainyard_api::{FailureAction, FailureRule};
 
@@ -29,9 +27,9 @@ pub(super) struct Fact {
     pub(super) node: Option<String>,
     /// Since when it was on its node, if nothing was made of it there at first.
     pub(super) bound: Option<Timestamp>,
-    /// The nudge that it has, and the operators that know that they gave it one.
+    /// The nudge that it has, and the event that tells of it.
     pub(super) nudge: String,
-    pub(super) nudged_by: BTreeSet<usize>,
+    pub(super) nudged_as: Option<usize>,
     /// The nodes of which it was known when it was made that they will be taken away.
     pub(super) told: String,
     /// Its node will be taken away, and that was not known when it was made.
