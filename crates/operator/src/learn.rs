@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use trainyard_api::{State, TrainingJobStatus};
 use trainyard_plan::{Obstacle, ObstacleKind, Plan, Snapshot, Stacks};
 
@@ -10,8 +9,6 @@ use crate::acquaintance::Acquaintance;
 use crate::cache::JobKey;
 use crate::execute::Outcome;
 use crate::look::{Eyes, Look};
-use crate::memory::Memory;
-use crate::metrics::Metrics;
 use crate::moment::Moment;
 use crate::port::Port;
 
@@ -45,7 +42,7 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
             let nothing = TrainingJobStatus::default();
             let before = snapshot.job.status.as_ref().unwrap_or(&nothing);
             self.metrics.status_written(key, before, &plan.status);
-            tell(self.metrics, key, before, &plan.status, memory, planned.wall);
+            tell(key, before, &plan.status);
         }
         memory.expect(outcome.echoes, now);
         let attempt = plan.status.attempts.last().map(|attempt| attempt.number);
@@ -104,31 +101,13 @@ impl<P: Port, C: Fn() -> Moment> Eyes<'_, P, C> {
 }
 
 /// One line per transition.
-fn tell(
-    metrics: &Metrics,
-    key: &JobKey,
-    before: &TrainingJobStatus,
-    after: &TrainingJobStatus,
-    memory: &mut Memory,
-    now: Timestamp,
-) {
+fn tell(key: &JobKey, before: &TrainingJobStatus, after: &TrainingJobStatus) {
     if before.state == after.state {
         return;
     }
     let state = after.state.map_or("", State::as_str);
     let message = after.message.as_deref().unwrap_or_default();
     tracing::info!(namespace = %key.namespace, trainingjob = %key.name, state, "{message}");
-    match after.state {
-        Some(State::Restarting) => {
-            memory.recovering_since.get_or_insert(now);
-        }
-        Some(State::Running) => {
-            if let Some(since) = memory.recovering_since.take() {
-                metrics.recovered(key, now.duration_since(since).as_secs_f64());
-            }
-        }
-        _ => memory.recovering_since = None,
-    }
 }
 
 fn kind_name(kind: ObstacleKind) -> &'static str {

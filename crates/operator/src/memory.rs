@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use trainyard_api::{Attempt, TrainingJobStatus};
 use trainyard_plan::{AgentView, Listening, Obstacle, Stacks, Tail, TargetKind, Vanished};
 use trainyard_progress::Progress;
@@ -107,8 +107,6 @@ pub(crate) struct Memory {
     pub(crate) vanished: Vec<Vanished>,
     /// Generation for which an unreadable job has been reported.
     pub(crate) unreadable_reported: Option<i64>,
-    /// When the failure happened from which the job now recovers.
-    pub(crate) recovering_since: Option<Timestamp>,
 }
 
 impl Memory {

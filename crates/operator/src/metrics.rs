@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
+use jiff::SignedDuration;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -12,7 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use trainyard_api::{State, TrainingJobStatus, condition};
+use trainyard_api::{Cause, State, TrainingJobStatus, condition};
 
 use crate::cache::{Job, JobKey};
 use crate::driver::Shared;
@@ -175,7 +176,7 @@ impl Metrics {
         registry.register("trainingjob_completed", "Training jobs that completed", self.completed.clone());
         registry.register("trainingjob_failed", "Training jobs that failed, by reason", self.failed.clone());
         registry.register("trainingjob_deleted", "Training jobs that are gone", self.deleted.clone());
-        registry.register("trainingjob_restarts", "Restarts of all workers, by cause", self.restarts.clone());
+        registry.register("trainingjob_restarts", "Restarts of workers, by cause", self.restarts.clone());
         registry.register(
             "trainingjob_duration_seconds",
             "Time from start to end of training jobs",
@@ -183,7 +184,7 @@ impl Metrics {
         );
         registry.register(
             "trainingjob_recovery_seconds",
-            "Time from a failure until all workers run again",
+            "Time from the decision about a failure until all workers run again",
             self.recovery.clone(),
         );
         registry.register(
@@ -267,10 +268,6 @@ impl Metrics {
         self.reaction.get_or_create(&DecisionLabels { decision }).observe(seconds);
     }
 
-    pub(crate) fn recovered(&self, key: &JobKey, seconds: f64) {
-        self.recovery.get_or_create(&namespace(key)).observe(seconds);
-    }
-
     /// Counts what a status that was just written says for the first time.
     pub(crate) fn status_written(&self, key: &JobKey, before: &TrainingJobStatus, after: &TrainingJobStatus) {
         let (old, new) = (before.restarts.unwrap_or_default(), after.restarts.unwrap_or_default());
@@ -287,6 +284,9 @@ impl Metrics {
                 let labels = CauseLabels { namespace: key.namespace.to_string(), cause };
                 self.restarts.get_or_create(&labels).inc_by(more);
             }
+        }
+        if let Some(took) = recovery(before, after) {
+            self.recovery.get_or_create(&namespace(key)).observe(took.as_secs_f64());
         }
         if before.state == after.state {
             return;
@@ -312,6 +312,24 @@ impl Metrics {
             self.lecture_durations.observe(seconds);
         }
     }
+}
+
+/// How long it took from the decision about a failure until all ran again, if that is what this status says for the first time. The
+/// condition knows it also for an operator that was started in between. A change that a user asked for is no failure.
+fn recovery(before: &TrainingJobStatus, after: &TrainingJobStatus) -> Option<SignedDuration> {
+    const FAILURES: [Cause; 4] = [Cause::Application, Cause::OutOfMemory, Cause::Disruption, Cause::Stalled];
+    let restarting = before.condition(condition::RESTARTING).filter(|it| it.status == "True")?;
+    let cause = if restarting.reason == Cause::Resume.as_str() {
+        // It was started once more before anything had begun: what it recovers from came before that.
+        let ended = after.attempts.iter().rev().filter_map(|attempt| attempt.cause);
+        ended.map(Cause::as_str).find(|cause| *cause != restarting.reason)?
+    } else {
+        restarting.reason.as_str()
+    };
+    FAILURES.iter().find(|failure| failure.as_str() == cause)?;
+    let is_over = after.condition(condition::RESTARTING).filter(|it| it.status == "False")?;
+    let took = is_over.last_transition_time.0.duration_since(restarting.last_transition_time.0);
+    (after.state == Some(State::Running)).then(|| took.max(SignedDuration::ZERO))
 }
 
 fn namespace(key: &JobKey) -> Namespace {
@@ -444,4 +462,52 @@ fn readings(shared: &Shared) -> Vec<Reading> {
         readings.sort_by(|left, right| left.key.cmp(&right.key));
         readings
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A status that says this about restarting, since so many seconds after ten o'clock.
+    fn status(state: &str, restarting: &str, reason: &str, seconds: u8) -> TrainingJobStatus {
+        serde_json::from_value(json!({
+            "state": state,
+            "conditions": [{"type": "Restarting", "status": restarting, "reason": reason, "message": "",
+                "lastTransitionTime": format!("2026-11-16T10:00:{seconds:02}Z")}],
+        }))
+        .expect("a status")
+    }
+
+    fn ended(mut status: TrainingJobStatus, causes: &[Cause]) -> TrainingJobStatus {
+        for (number, cause) in (1..).zip(causes) {
+            let attempt = json!({"number": number, "cause": cause, "endTime": "2026-11-16T10:00:00Z"});
+            status.attempts.push(serde_json::from_value(attempt).expect("an attempt"));
+        }
+        status
+    }
+
+    #[test]
+    fn a_recovery_takes_from_the_failure_until_all_run_again() {
+        let took = |before, after| recovery(&before, &after).map(|took| took.as_secs());
+        let running = || status("Running", "False", "Restarted", 17);
+        for failure in ["Application", "OutOfMemory", "Disruption", "Stalled"] {
+            // Whether all are replaced, or one while the others go on.
+            for state in ["Initializing", "Running"] {
+                assert_eq!(took(status(state, "True", failure, 5), running()), Some(12), "{failure}");
+            }
+        }
+        for wish in ["Rescale", "Update"] {
+            assert_eq!(took(status("Initializing", "True", wish, 5), running()), None, "{wish}");
+        }
+        let again = || status("Initializing", "True", "Resume", 5);
+        let after = |cause| ended(running(), &[cause, Cause::Resume, Cause::Resume]);
+        assert_eq!(took(again(), after(Cause::Application)), Some(12), "it found a newer checkpoint");
+        assert_eq!(took(again(), after(Cause::Rescale)), None);
+        let failed = || status("Restarting", "True", "Application", 5);
+        assert_eq!(took(failed(), status("Initializing", "True", "Application", 5)), None, "not yet");
+        assert_eq!(took(failed(), status("Suspended", "False", "SuspendedByUser", 17)), None);
+        assert_eq!(took(running(), running()), None, "that was told");
+    }
 }

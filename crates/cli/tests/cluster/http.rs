@@ -51,6 +51,11 @@ async fn metrics_and_probes() {
         );
     }
 
+    let page = include_str!("../../../../docs/metrics.md");
+    for family in before.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
+        assert!(page.contains(&format!("`{family}")), "docs/metrics.md does not name {family}");
+    }
+
     yard.apply(&(job("bert", 2) + "  gpusPerWorker: 1\n")).await.expect("apply");
     yard.until_state("bert", State::Running).await;
     let holds = |line: &str| get(&address, "/metrics").1.lines().any(|it| it == line);
@@ -66,6 +71,17 @@ async fn metrics_and_probes() {
         "training_jobs_created_total 1",
     ] {
         assert!(holds(line), "{line} is not in\n{}", get(&address, "/metrics").1);
+    }
+    yard.end("bert-workers-1", 1).await;
+    yard.until("bert", "runs again", |status| {
+        status.state == Some(State::Running) && status.attempts.len() == 2
+    })
+    .await;
+    for line in [
+        r#"trainingjob_restarts_total{namespace="metrics",cause="Application"} 1"#,
+        r#"trainingjob_recovery_seconds_count{namespace="metrics"} 1"#,
+    ] {
+        yard.wait_for(line, async || holds(line)).await;
     }
     yard.end_all("bert", 0).await;
     yard.until_state("bert", State::Completed).await;

@@ -13,6 +13,7 @@ mod hangs;
 mod node;
 mod parts;
 mod plane;
+mod policies;
 mod run;
 mod support;
 mod torchrun;

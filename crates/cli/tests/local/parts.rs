@@ -177,7 +177,16 @@ async fn on_its_own(work: impl Future<Output = ()> + Send + 'static) -> Runtime 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whichever_part_is_killed_alone_a_training_ends_as_one_that_nobody_disturbed() {
-    let example = Example::DIGITS;
+    survives(Example::DIGITS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_with_pytorch() {
+    let Some(example) = Example::ddp() else { return };
+    survives(example).await;
+}
+
+async fn survives(example: Example) {
     let work = Work::short(example, EPOCHS);
     let (expected, epoch) = calm(example, work);
 
