@@ -30,6 +30,8 @@ pub const ATTEMPT_LABEL: &str = "trainingjob.ml.example.com/attempt";
 pub const INPUTS_ANNOTATION: &str = "trainingjob.ml.example.com/inputs";
 /// How many pods of each role the attempt has (`workers=4`): another value means another world.
 pub const SHAPE_ANNOTATION: &str = "trainingjob.ml.example.com/shape";
+/// Of these, those that are made at the same time as this pod, where a start order keeps others back. Without it: all.
+pub const TOGETHER_ANNOTATION: &str = "trainingjob.ml.example.com/starts-with";
 
 /// The nodes of which it was known when the pod was made that they will be taken away: put there all the same, it stays.
 pub const ANNOUNCED_ANNOTATION: &str = "trainingjob.ml.example.com/announced-nodes";

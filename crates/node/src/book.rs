@@ -8,7 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 
-use crate::fit::{self, Amounts, Gang};
+use crate::fit::{self, Amounts, Wave};
 use crate::names::Host;
 use crate::pod::News;
 
@@ -45,8 +45,8 @@ pub(crate) struct Book {
     entries: BTreeMap<String, Entry>,
     waiting: BTreeSet<String>,
     running: BTreeSet<String>,
-    /// How many pods of a gang there are, whatever their state.
-    gangs: BTreeMap<Gang, usize>,
+    /// How many pods of a wave there are, whatever their state.
+    waves: BTreeMap<Wave, usize>,
 }
 
 impl Book {
@@ -59,8 +59,8 @@ impl Book {
     }
 
     pub(crate) fn insert(&mut self, uid: String, entry: Entry) {
-        if let Some(gang) = fit::gang(&entry.pod) {
-            *self.gangs.entry(gang).or_default() += 1;
+        if let Some(wave) = fit::wave(&entry.pod) {
+            *self.waves.entry(wave).or_default() += 1;
         }
         self.index(&uid, &entry.state);
         self.entries.insert(uid, entry);
@@ -70,20 +70,20 @@ impl Book {
         let Some(entry) = self.entries.remove(uid) else { return };
         self.waiting.remove(uid);
         self.running.remove(uid);
-        if let Some(gang) = fit::gang(&entry.pod)
-            && let Some(count) = self.gangs.get_mut(&gang)
+        if let Some(wave) = fit::wave(&entry.pod)
+            && let Some(count) = self.waves.get_mut(&wave)
         {
             *count -= 1;
             if *count == 0 {
-                self.gangs.remove(&gang);
+                self.waves.remove(&wave);
             }
         }
     }
 
-    /// A newer version of the object. Labels that say to which gang it belongs do not change.
+    /// A newer version of the object. What says to which wave it belongs does not change.
     pub(crate) fn set_pod(&mut self, uid: &str, pod: Arc<Pod>) {
         if let Some(entry) = self.entries.get_mut(uid)
-            && fit::gang(&entry.pod) == fit::gang(&pod)
+            && fit::wave(&entry.pod) == fit::wave(&pod)
         {
             entry.pod = pod;
         }
@@ -126,7 +126,7 @@ impl Book {
         })
     }
 
-    pub(crate) fn gangs(&self) -> &BTreeMap<Gang, usize> {
-        &self.gangs
+    pub(crate) fn waves(&self) -> &BTreeMap<Wave, usize> {
+        &self.waves
     }
 }

@@ -340,7 +340,7 @@ impl Desk {
             .map(|entry| Candidate { pod: &entry.pod, claims: self.missing_claim(&entry.pod) })
             .collect();
         let running: Vec<Amounts> = self.pods.running().map(|held| held.requests.clone()).collect();
-        let verdicts = fit::admit(&self.capacity, &running, &candidates, self.pods.gangs());
+        let verdicts = fit::admit(&self.capacity, &running, &candidates, self.pods.waves());
         let uids: Vec<String> =
             waiting.iter().map(|entry| entry.pod.metadata.uid.clone().unwrap_or_default()).collect();
         let mut starting = Vec::new();

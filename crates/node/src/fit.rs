@@ -1,7 +1,8 @@
 //! Which pending pods can start: PURE. In the order of their creation; what does not fit lets others pass.
 //!
 //! Pods of one attempt of a training job wait for each other anyway, so they are admitted together or not at all: two
-//! half-started gangs would hold what the other needs, for ever.
+//! half-started gangs would hold what the other needs, for ever. Where some roles start after others, that holds for those that are made
+//! at the same time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +17,9 @@ pub(crate) type Amounts = BTreeMap<String, i64>;
 
 /// Which gang a pod belongs to: namespace, job, attempt.
 pub(crate) type Gang = (String, String, String);
+
+/// Those of a gang that start together, in words: which, and how many (`workers=4,ps=2`).
+pub(crate) type Wave = (Gang, String);
 
 /// What the node has to give.
 #[derive(Clone, Debug, Default)]
@@ -40,17 +44,17 @@ pub(crate) enum Verdict {
     Start,
     /// In the scheduler's words.
     Unschedulable(String),
-    /// Other pods of the gang do not exist yet; that is nothing to complain about.
+    /// Other pods of the wave do not exist yet; that is nothing to complain about.
     WaitForGang,
 }
 
-/// Judges the pending pods, oldest first. `running` are the pods that hold resources now, `gangs` says how many pods
-/// of a gang exist in all (waiting, running or ended).
+/// Judges the pending pods, oldest first. `running` are the pods that hold resources now, `waves` says how many pods
+/// of a wave exist in all (waiting, running or ended).
 pub(crate) fn admit(
     capacity: &Capacity,
     running: &[Amounts],
     pending: &[Candidate<'_>],
-    gangs: &BTreeMap<Gang, usize>,
+    waves: &BTreeMap<Wave, usize>,
 ) -> Vec<Verdict> {
     let mut free = capacity.allocatable.clone();
     for amounts in running {
@@ -63,7 +67,7 @@ pub(crate) fn admit(
             continue;
         }
         let members = members(pending, index);
-        let verdict = if is_incomplete(pending[index].pod, gangs) {
+        let verdict = if is_incomplete(pending[index].pod, waves) {
             Verdict::WaitForGang
         } else {
             judge(capacity, &free, places, pending, &members)
@@ -89,22 +93,31 @@ pub(crate) fn gang(pod: &Pod) -> Option<Gang> {
     Some((pod.metadata.namespace.clone().unwrap_or_default(), job.clone(), attempt.clone()))
 }
 
-/// How many pods its gang has (`workers=4,ps=2`).
-fn gang_size(pod: &Pod) -> Option<usize> {
-    let shape = pod.metadata.annotations.as_ref()?.get(names::SHAPE_ANNOTATION)?;
-    shape.split(',').map(|role| role.split_once('=')?.1.parse::<usize>().ok()).sum()
+/// The wave of a pod, if it is one of a training job.
+pub(crate) fn wave(pod: &Pod) -> Option<Wave> {
+    Some((gang(pod)?, together(pod).unwrap_or_default().to_owned()))
 }
 
-fn is_incomplete(pod: &Pod, gangs: &BTreeMap<Gang, usize>) -> bool {
-    let Some(gang) = gang(pod) else { return false };
-    gang_size(pod).is_some_and(|size| gangs.get(&gang).copied().unwrap_or_default() < size)
+fn together(pod: &Pod) -> Option<&str> {
+    let notes = pod.metadata.annotations.as_ref()?;
+    notes.get(names::TOGETHER_ANNOTATION).or_else(|| notes.get(names::SHAPE_ANNOTATION)).map(String::as_str)
+}
+
+/// How many pods start together with it.
+fn wave_size(pod: &Pod) -> Option<usize> {
+    together(pod)?.split(',').map(|role| role.split_once('=')?.1.parse::<usize>().ok()).sum()
+}
+
+fn is_incomplete(pod: &Pod, waves: &BTreeMap<Wave, usize>) -> bool {
+    let Some(wave) = wave(pod) else { return false };
+    wave_size(pod).is_some_and(|size| waves.get(&wave).copied().unwrap_or_default() < size)
 }
 
 fn members(pending: &[Candidate<'_>], index: usize) -> Vec<usize> {
-    let own = gang(pending[index].pod).filter(|_| gang_size(pending[index].pod).is_some());
+    let own = wave(pending[index].pod).filter(|_| wave_size(pending[index].pod).is_some());
     match own {
         Some(own) => {
-            (index..pending.len()).filter(|other| gang(pending[*other].pod).as_ref() == Some(&own)).collect()
+            (index..pending.len()).filter(|other| wave(pending[*other].pod).as_ref() == Some(&own)).collect()
         }
         None => vec![index],
     }
@@ -320,13 +333,11 @@ mod tests {
 
     fn admitted(cpu: i64, running: &[Amounts], pods: &[Pod]) -> Vec<Verdict> {
         let pending: Vec<_> = pods.iter().map(|pod| Candidate { pod, claims: None }).collect();
-        let mut gangs = BTreeMap::new();
-        for pod in pods {
-            if let Some(gang) = gang(pod) {
-                *gangs.entry(gang).or_insert(0) += 1;
-            }
+        let mut waves = BTreeMap::new();
+        for wave in pods.iter().filter_map(wave) {
+            *waves.entry(wave).or_insert(0) += 1;
         }
-        admit(&capacity(cpu), running, &pending, &gangs)
+        admit(&capacity(cpu), running, &pending, &waves)
     }
 
     fn started(verdicts: &[Verdict]) -> Vec<bool> {
@@ -352,6 +363,22 @@ mod tests {
         assert_eq!(started(&admitted(3, &[], &pods)), [true, false, true, false]);
         assert_eq!(started(&admitted(4, &[], &pods)), [true; 4]);
         assert_eq!(admitted(4, &[], &pods[..1]), [Verdict::WaitForGang]);
+    }
+
+    #[test]
+    fn whoever_starts_first_does_not_wait_for_whoever_comes_then() {
+        let waits_with = |name, roles: &str| {
+            let mut pod = pod(name, "1", Some(("one", "ps=2,workers=2")));
+            let notes = pod.metadata.annotations.as_mut().unwrap();
+            notes.insert(names::TOGETHER_ANNOTATION.to_owned(), roles.to_owned());
+            pod
+        };
+        let mut pods = vec![waits_with("ps-0", "ps=2")];
+        assert_eq!(admitted(4, &[], &pods), [Verdict::WaitForGang]);
+        pods.push(waits_with("ps-1", "ps=2"));
+        assert_eq!(started(&admitted(4, &[], &pods)), [true, true]);
+        pods.push(waits_with("workers-0", "workers=2"));
+        assert_eq!(started(&admitted(4, &[], &pods)), [true, true, false], "its own wave has two");
     }
 
     #[test]

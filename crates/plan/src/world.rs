@@ -86,9 +86,13 @@ impl<'a> World<'a> {
 
     /// How many pods of each role there are, in words: written on every pod, so that a change is seen.
     pub fn shape(&self) -> String {
-        let parts: Vec<String> =
-            self.roles.iter().map(|role| format!("{}={}", role.name, role.replicas)).collect();
-        parts.join(",")
+        in_words(self.roles.iter())
+    }
+
+    /// Those of them that are made at the same time, if others are made before or after.
+    pub fn made_with(&self, order: RoleOrder) -> Option<String> {
+        let is_with = |role: &&WorldRole<'_>| role.order == order || role.replicas == 0;
+        (!self.roles.iter().all(|role| is_with(&role))).then(|| in_words(self.roles.iter().filter(is_with)))
     }
 
     pub fn workers(&self) -> Option<&WorldRole<'a>> {
@@ -142,6 +146,11 @@ impl Member<'_, '_> {
             format!("{} {}", self.role.name, self.index)
         }
     }
+}
+
+fn in_words<'r, 'a: 'r>(roles: impl Iterator<Item = &'r WorldRole<'a>>) -> String {
+    let parts: Vec<String> = roles.map(|role| format!("{}={}", role.name, role.replicas)).collect();
+    parts.join(",")
 }
 
 /// The names of the pods of a world of this shape. Of what is no shape (somebody edited it), there are none.

@@ -104,3 +104,23 @@ async fn a_rule_decides_before_the_limit_does() {
     assert!(message.contains("exit code 9") && message.contains("a rule of failurePolicy"), "{message}");
     bench.nobody_is_left();
 }
+
+#[test]
+fn roles_that_start_one_after_another_all_start() {
+    let bench = Bench::new();
+    let role = |name: &str, order: &str| {
+        format!(
+            "  - {{name: {name}, replicas: 2, order: {order}, command: [sh, -c, \"echo {name} >> order; test {name} = after || sleep 1000 # MARK\"]}}\n"
+        )
+    };
+    let roles = role("before", "BeforeWorkers") + &role("after", "AfterWorkers");
+    let script = "echo workers >> order; while test $(grep -c after order) -lt 2; do sleep 0.05; done # MARK";
+    bench.write("job.yaml", &(job("bert", 2, script) + "  roles:\n" + &roles));
+    let ended = bench.run(&["run", "job.yaml"]);
+    assert_eq!(ended.code, Some(0), "{ended}");
+    let order = std::fs::read_to_string(bench.path().join("order")).unwrap();
+    // A pod has started when its program runs; what that does first comes whenever it does.
+    let count = |name| order.lines().filter(|line| *line == name).count();
+    assert_eq!(["before", "workers", "after"].map(count), [2, 2, 2], "{order}");
+    bench.nobody_is_left();
+}

@@ -78,6 +78,10 @@ impl Order<'_> {
             (names::INPUTS_ANNOTATION.to_owned(), self.inputs.to_owned()),
             (names::SHAPE_ANNOTATION.to_owned(), self.world.shape()),
         ]));
+        if let Some(together) = self.world.made_with(member.role.order) {
+            let annotations = ours.annotations.get_or_insert_default();
+            annotations.insert(names::TOGETHER_ANNOTATION.to_owned(), together);
+        }
         if !self.announced.is_empty() {
             let few = self.announced.len() <= MOST_ANNOUNCED;
             let names = if few { self.announced.join(",") } else { names::ALL_NODES.to_owned() };
