@@ -195,6 +195,7 @@ impl Viewed for SlimPod {
         let waiting = self.waiting();
         let disruption = self.disruption();
         let untouched_since = self.untouched_since();
+        let lingers = exit.is_some() && self.status.phase.as_deref() == Some("Running");
         let notes = self.metadata.annotations.as_ref();
         let note = |name: &str| notes.and_then(|notes| notes.get(name)).map(|note| note.as_str().into());
         PodView {
@@ -228,7 +229,8 @@ impl Viewed for SlimPod {
                 let begun = state.running.is_some() || state.terminated.is_some();
                 container.name == AGENT_CONTAINER && begun
             }),
-            lingers: exit.is_some() && self.status.phase.as_deref() == Some("Running"),
+            lingers,
+            stays: lingers && self.has_company(),
             node: self.spec.node_name,
             name: self.metadata.name.clone().unwrap_or_default(),
             uid: self.metadata.uid.clone().unwrap_or_default(),
@@ -319,6 +321,12 @@ impl SlimPod {
             || !matches!(self.status.phase.as_deref(), None | Some("Pending"));
         let bound = is("PodScheduled").filter(|_| !has_begun && self.spec.node_name.is_some());
         bound.and_then(|bound| bound.last_transition_time)
+    }
+
+    /// Whether another container runs on which the pod waits. Kubernetes ends its own kind of sidecars, which are init containers.
+    fn has_company(&self) -> bool {
+        let mut containers = self.status.container_statuses.iter();
+        containers.any(|container| container.name != names::CONTAINER && container.state.running.is_some())
     }
 
     fn disruption_target(&self) -> Option<&SlimCondition> {
@@ -539,6 +547,20 @@ mod tests {
         assert_eq!(pod.phase, PodPhase::Failed);
         let exit = pod.exit.expect("it ended");
         assert_eq!((exit.code, exit.init.as_deref()), (1, Some("logs")));
+    }
+
+    #[test]
+    fn who_lingers_because_of_a_sidecar_will_end() {
+        let ended = json!({"name": names::CONTAINER, "state": {"terminated": {"exitCode": 3}}});
+        let other = json!({"name": "logs", "state": {"running": {}}});
+        let agent = json!([{"name": AGENT_CONTAINER, "state": {"running": {}}}]);
+        let beside =
+            json!({"phase": "Running", "initContainerStatuses": agent, "containerStatuses": [ended]});
+        let company = json!({"phase": "Running", "containerStatuses": [ended, other]});
+        for (status, stays) in [(beside, false), (company, true)] {
+            let pod = view(json!({}), status);
+            assert_eq!((pod.phase, pod.lingers, pod.stays), (PodPhase::Failed, true, stays));
+        }
     }
 
     #[test]

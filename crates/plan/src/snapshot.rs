@@ -86,6 +86,8 @@ pub struct PodView {
     pub phase: PodPhase,
     /// Its training container has ended, but something beside it still runs.
     pub lingers: bool,
+    /// What runs beside it will not end by itself: a container of the template's that is no sidecar as Kubernetes knows them.
+    pub stays: bool,
     /// The agent in it has been started, so that there is something to hear.
     pub agent_started: bool,
     pub node: Option<String>,

@@ -21,6 +21,7 @@ fn pod_of(owner: Option<&str>, name: &str) -> PodView {
         leaves_by: None,
         phase: PodPhase::Running,
         lingers: false,
+        stays: false,
         agent_started: false,
         node: None,
         exit: None,

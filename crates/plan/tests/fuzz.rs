@@ -267,6 +267,7 @@ fn pod() -> impl Strategy<Value = (PodView, bool)> {
                 leaves_by: None,
                 phase,
                 lingers: uid % 5 == 0 && matches!(phase, PodPhase::Succeeded | PodPhase::Failed),
+                stays: uid % 10 == 0 && matches!(phase, PodPhase::Succeeded | PodPhase::Failed),
                 agent_started: false,
                 node: node.map(Into::into),
                 exit: exit.map(|(code, reason, at)| {

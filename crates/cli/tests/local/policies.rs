@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use trainyard_api::State;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::LogParams;
+use trainyard_api::{State, names};
 
 use crate::plane::Plane;
 use crate::support::{Bench, job, kill, until};
@@ -123,4 +126,17 @@ fn roles_that_start_one_after_another_all_start() {
     let count = |name| order.lines().filter(|line| *line == name).count();
     assert_eq!(["before", "workers", "after"].map(count), [2, 2, 2], "{order}");
     bench.nobody_is_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_failed_for_good_can_still_be_read() {
+    let bench = Bench::new();
+    let plane = start(&bench, 2, "  backoffLimit: 0\n  checkpoint: {storage: {size: 1Mi}}\n").await;
+    ends(&bench, 0, 3);
+    plane.jobs.until_state("bert", State::Failed).await;
+    bench.nobody_is_left();
+    let pods: Api<Pod> = Api::namespaced(plane.client.clone(), "default");
+    let training = LogParams { container: Some(names::CONTAINER.to_owned()), ..LogParams::default() };
+    let log = pods.logs("bert-workers-0", &training).await.unwrap();
+    assert!(log.contains(&bench.mark), "{log}");
 }

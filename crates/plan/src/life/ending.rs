@@ -87,7 +87,8 @@ pub(super) fn clean_up(draft: &mut Draft<'_>) {
         CleanPodPolicy::None => {}
         CleanPodPolicy::All => draft.delete_pods(snapshot.own_pods()),
         CleanPodPolicy::Running => {
-            draft.delete_pods(snapshot.own_pods().filter(|pod| !pod.is_finished() || pod.lingers));
+            // The agent ends by itself, when it has looked once more; then the pod and its log stay as those of the others do.
+            draft.delete_pods(snapshot.own_pods().filter(|pod| !pod.is_finished() || pod.stays));
         }
     }
 }

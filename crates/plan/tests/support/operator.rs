@@ -470,6 +470,7 @@ fn view_of(pod: &Pod, uid: &str) -> PodView {
         leaves_by: None,
         phase: PodPhase::Pending,
         lingers: false,
+        stays: false,
         agent_started: false,
         node: None,
         exit: None,
