@@ -155,6 +155,11 @@ pub enum StoreError {
          has to be the key of a service account, or what gcloud has noted of a person ({reason})"
     )]
     BadCredentials { place: String, reason: String },
+    #[error(
+        "{0} cannot be reached by https: where the agent runs are no certificates of authorities; install some (ca-certificates) \
+         in its image, or mount them and name their file in SSL_CERT_FILE"
+    )]
+    NoAuthorities(String),
     #[error("{place} cannot be reached: check the endpoint, the region and the network policy ({reason})")]
     Unreachable { place: String, reason: String },
     #[error(

@@ -543,10 +543,17 @@ fn agent_process() {
 }
 
 fn process(world: &World, directory: &Path) -> (Child, impl Iterator<Item = AgentReport> + use<>) {
+    process_with(directory, world.server.variables("secret"))
+}
+
+fn process_with(
+    directory: &Path,
+    variables: Vec<(String, String)>,
+) -> (Child, impl Iterator<Item = AgentReport> + use<>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "agent_process", "--nocapture"])
         .env("AGENT_PROCESS_DIRECTORY", directory)
-        .envs(world.server.variables("secret"))
+        .envs(variables)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -648,4 +655,26 @@ fn an_agent_that_holds_the_start_ends_at_once() {
     terminate(&child);
     assert_eq!(reports.next(), None);
     assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn an_image_without_certificates_is_enough_for_a_bucket_without_tls() {
+    let world = World::new().with_saved(&["step-5.pt"]);
+    let mut variables = world.server.variables("secret");
+    variables.extend(["SSL_CERT_FILE", "SSL_CERT_DIR"].map(|name| (name.to_owned(), "/nowhere".to_owned())));
+    let (child, mut reports) = process_with(&world.pod("plain"), variables.clone());
+    let found = reports.next().unwrap();
+    assert_eq!(path(&found), Some("s3://bucket/ml/bert/step-5.pt"), "{found:?}");
+    terminate(&child);
+    assert_eq!(reports.last(), None, "nothing else is told");
+
+    let (_, endpoint) = variables.iter_mut().find(|(name, _)| name == "AWS_ENDPOINT_URL").unwrap();
+    *endpoint = endpoint.replace("http:", "https:");
+    let (child, mut reports) = process_with(&world.pod("with-tls"), variables);
+    let held = reports.next().unwrap();
+    assert!(held.unread, "{held:?}");
+    let words = "s3://bucket/ml/bert cannot be reached by https: where the agent runs are no certificates";
+    assert!(held.problem.as_ref().is_some_and(|problem| problem.contains(words)), "{held:?}");
+    terminate(&child);
+    assert_eq!(reports.last(), None);
 }

@@ -1,10 +1,11 @@
-//! A real S3 server on loopback, which checks signatures, and which can be told to fail: always, in the middle of an upload, or
-//! for single objects. It can speak Google's dialect instead ([`Vendor::Google`]).
+//! A real S3 server, on loopback unless a test says otherwise, which checks signatures, and which can be told to fail: always, in the
+//! middle of an upload, or for single objects. It can speak Google's dialect instead ([`Vendor::Google`]).
 
 #![expect(clippy::unwrap_used, reason = "in tests a panic is the message")]
 
 pub mod google;
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -55,15 +56,24 @@ impl Server {
         Self::of(Vendor::Amazon, root)
     }
 
+    /// The same at another address of this machine, such as that by which the pods of a test's own cluster reach it.
+    pub fn start_at(address: Ipv4Addr, root: &Path) -> Self {
+        Self::new(Vendor::Amazon, address, root)
+    }
+
     /// Serves directories below `root` as buckets.
     pub fn of(vendor: Vendor, root: &Path) -> Self {
+        Self::new(vendor, Ipv4Addr::LOCALHOST, root)
+    }
+
+    fn new(vendor: Vendor, address: Ipv4Addr, root: &Path) -> Self {
         let storage = s3s_fs::FileSystem::new(root).unwrap();
         let mut builder = S3ServiceBuilder::new(storage);
         if vendor == Vendor::Amazon {
             builder.set_auth(SimpleAuth::from_single("key", "secret"));
         }
         let service = builder.build();
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = std::net::TcpListener::bind((address, 0)).unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let parts = Arc::new(Mutex::new(Parts::Served));
         let is_down = Arc::new(AtomicBool::new(false));

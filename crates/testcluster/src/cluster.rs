@@ -170,8 +170,8 @@ impl TestCluster {
         format!("https://{}:{}", self.address(), self.api_port.number())
     }
 
-    /// Where the API server listens.
-    fn address(&self) -> Ipv4Addr {
+    /// Where the API server listens: with real nodes, the address by which pods reach this machine.
+    pub fn address(&self) -> Ipv4Addr {
         self.network.as_ref().map_or(Ipv4Addr::LOCALHOST, |network| network.addresses().machine())
     }
 

@@ -22,7 +22,7 @@ use object_store::{BackoffConfig, ObjectMeta, ObjectStore, ObjectStoreExt, Retry
 use tokio::runtime::Runtime;
 
 use super::foreign::Foreign;
-use super::http::Connector;
+use super::http::{Connector, NO_AUTHORITIES};
 use super::{Entry, Kind, Listing, OURS, Store, StoreError};
 use crate::layouts::is_written_last;
 use crate::tree;
@@ -146,6 +146,9 @@ impl Bucket {
         use object_store::Error;
         let text = causes(error);
         let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+        if says(&[NO_AUTHORITIES]) {
+            return StoreError::NoAuthorities(self.place.clone());
+        }
         if says(&["NoSuchBucket", "bucket does not exist", "InvalidBucketName"]) {
             return StoreError::NoBucket(self.name.clone());
         }

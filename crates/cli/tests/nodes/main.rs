@@ -7,6 +7,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bucket;
 mod evictions;
 mod guarantee;
 mod stops;

@@ -148,15 +148,20 @@ impl Yard {
     }
 
     /// Makes a claim that all pods can share, and says where its files are on this machine.
-    ///
-    /// The volumes of this cluster are directories that belong to root, and kubelets give those to nobody else: `fsGroup` means
-    /// nothing to them. So that the workers can write there, as on real storage, everybody may.
     pub async fn claim(&self, claim: &str) -> PathBuf {
         self.apply(&format!(
             "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {claim}}}\n\
              spec: {{accessModes: [ReadWriteMany], resources: {{requests: {{storage: 16Mi}}}}}}\n"
         ))
         .await;
+        self.bound(claim).await
+    }
+
+    /// Waits until a claim has its volume, and says where that is on this machine.
+    ///
+    /// The volumes of this cluster are directories that belong to root, and kubelets give those to nobody else: `fsGroup` means
+    /// nothing to them. So that the workers can write there, as on real storage, everybody may.
+    pub async fn bound(&self, claim: &str) -> PathBuf {
         let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(self.client.clone());
         let start = Instant::now();
         let volume = loop {
