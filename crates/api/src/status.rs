@@ -396,6 +396,9 @@ pub struct Attempt {
     /// How many pods of each role it has: `workers=4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub world: Option<String>,
+    /// What its pods are made of, as a hash: another one in the next attempt means that the spec was changed in between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<String>,
     /// When its pods were started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
@@ -470,10 +473,11 @@ impl AttemptSeconds {
 }
 
 impl Attempt {
-    pub fn begun(number: i32, world: String, at: Time) -> Self {
+    pub fn begun(number: i32, world: String, inputs: Option<String>, at: Time) -> Self {
         Self {
             number,
             world: Some(world),
+            inputs,
             start_time: Some(at),
             created_time: None,
             running_time: None,

@@ -67,7 +67,11 @@ pub async fn execute(
     if !plan.hanging.is_empty() && !run.outcome.is_stopped() {
         let asked = plan.hanging.iter().map(|pod| run.port.stacks(&run.reference, pod));
         let said = plan.hanging.iter().zip(join_all(asked).await);
-        run.outcome.stacks = said.filter_map(|(pod, said)| Some((pod.name.clone(), said?))).collect();
+        // Who is silent while others answer is telling, too. Where nobody does, they could not be asked.
+        let said: Vec<_> = said.map(|(pod, said)| (pod.name.clone(), said.unwrap_or_default())).collect();
+        if said.iter().any(|(_, said)| !said.is_empty()) {
+            run.outcome.stacks = said;
+        }
     }
     for stage in &plan.stages {
         if run.outcome.is_stopped() {

@@ -127,10 +127,12 @@ struct SlimCondition {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 struct SlimContainerStatus {
     name: String,
     state: SlimContainerState,
+    /// How it ended before it was started again.
+    last_state: SlimContainerState,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -358,11 +360,17 @@ impl SlimPod {
             });
         }
         let containers = self.status.init_container_statuses.iter().chain(&self.status.container_statuses);
-        let waiting = containers.filter_map(|container| container.state.waiting.as_ref());
-        let waiting = waiting.filter_map(|waiting| waiting.reason.clone().map(|reason| (reason, waiting)));
+        let waiting = containers.filter_map(|container| Some((container.state.waiting.as_ref()?, container)));
+        let waiting = waiting.filter_map(|(waiting, container)| {
+            waiting.reason.clone().map(|reason| (reason, waiting, container))
+        });
         // A real reason hides behind containers that only wait for their turn.
-        let (reason, waiting) = waiting.min_by_key(|(reason, _)| reason == "PodInitializing")?;
-        Some(Waiting { reason, message: waiting.message.clone() })
+        let (reason, waiting, container) = waiting.min_by_key(|(reason, ..)| reason == "PodInitializing")?;
+        let ended = container.last_state.terminated.as_ref().and_then(|ended| ended.message.as_deref());
+        let ended = ended.map(str::trim).filter(|ended| !ended.is_empty());
+        // That it is held back after it ended says nothing about why it ended.
+        let said: Vec<&str> = waiting.message.as_deref().into_iter().chain(ended).collect();
+        Some(Waiting { reason, message: (!said.is_empty()).then(|| said.join(": ")) })
     }
 
     fn disruption(&self) -> Option<Disruption> {
@@ -547,6 +555,17 @@ mod tests {
         assert_eq!(pod.phase, PodPhase::Failed);
         let exit = pod.exit.expect("it ended");
         assert_eq!((exit.code, exit.init.as_deref()), (1, Some("logs")));
+    }
+
+    #[test]
+    fn who_is_held_back_after_it_ended_says_why_it_ended() {
+        let agent = json!([{"name": AGENT_CONTAINER,
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s restarting"}},
+            "lastState": {"terminated": {"exitCode": 128, "message": "mounting /checkpoints: No such file or directory\n"}}}]);
+        let pod = view(json!({}), json!({"phase": "Pending", "initContainerStatuses": agent}));
+        let waiting = pod.waiting.expect("it waits");
+        let told = "back-off 40s restarting: mounting /checkpoints: No such file or directory";
+        assert_eq!((&*waiting.reason, waiting.message.as_deref()), ("CrashLoopBackOff", Some(told)));
     }
 
     #[test]

@@ -138,10 +138,10 @@ impl<'a> Draft<'a> {
         self.status.attempts.last_mut().filter(|attempt| attempt.is_open())
     }
 
-    pub(crate) fn begin_attempt(&mut self, number: i32, world: String) {
+    pub(crate) fn begin_attempt(&mut self, number: i32, world: String, inputs: Option<String>) {
         let time = self.time();
         self.status.backoff_until = None;
-        self.status.attempts.push(Attempt::begun(number, world, time));
+        self.status.attempts.push(Attempt::begun(number, world, inputs, time));
         let surplus = self.status.attempts.len().saturating_sub(ATTEMPTS_KEPT);
         self.status.attempts.drain(..surplus);
     }

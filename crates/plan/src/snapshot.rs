@@ -142,7 +142,7 @@ pub struct Listening {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stacks {
     pub attempt: i32,
-    /// The name of each pod, and its text.
+    /// The name of each pod that was asked, and its text; none of who did not answer.
     pub said: Vec<(String, String)>,
 }
 

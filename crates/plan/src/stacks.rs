@@ -7,11 +7,16 @@ const FRAMES: usize = 3;
 /// So long the sentence may become.
 const LENGTH: usize = 600;
 
-/// Who hangs where: "worker 1 in read (train.py:44), called from step (train.py:80)". Those who hang at the same place are told of together. Nothing,
+/// Who did not answer (empty texts), and who hangs where: "worker 1 in read (train.py:44), called from step (train.py:80)". Those who hang at the same place are told of together. Nothing,
 /// if no text has a stack in it.
 pub(crate) fn summary<'t>(texts: impl IntoIterator<Item = (String, &'t str)>) -> Option<String> {
     let mut places: Vec<(String, Vec<String>)> = Vec::new();
+    let mut silent = Vec::new();
     for (who, text) in texts {
+        if text.is_empty() {
+            silent.push(who);
+            continue;
+        }
         let Some(place) = place(text) else { continue };
         match places.iter_mut().find(|(known, _)| *known == place) {
             Some((_, all)) => all.push(who),
@@ -20,8 +25,10 @@ pub(crate) fn summary<'t>(texts: impl IntoIterator<Item = (String, &'t str)>) ->
     }
     // Who hangs alone is more telling than those who all wait for the same thing.
     places.sort_by_key(|(_, all)| all.len());
-    let parts: Vec<String> =
+    let silent = (!silent.is_empty()).then(|| format!("{} did not answer", silent.join(", ")));
+    let places: Vec<String> =
         places.into_iter().map(|(place, all)| format!("{} in {place}", all.join(", "))).collect();
+    let parts: Vec<String> = silent.filter(|_| !places.is_empty()).into_iter().chain(places).collect();
     (!parts.is_empty()).then(|| text::shortened(&parts.join("; "), LENGTH))
 }
 
@@ -122,6 +129,13 @@ Thread 52 (idle): \"Thread-1\"
                  worker 0, worker 2 in all_reduce (distributed_c10d.py:2000), called from step (train.py:47), called from main (train.py:90)"
             )
         );
+    }
+
+    #[test]
+    fn who_does_not_answer_while_others_do_is_told() {
+        let texts = [("worker 0".to_owned(), ""), ("worker 1".to_owned(), PY_SPY)];
+        let told = summary(texts).expect("one answered");
+        assert!(told.starts_with("worker 0 did not answer; worker 1 in all_reduce"), "{told}");
     }
 
     #[test]

@@ -18,6 +18,8 @@ const LINE_MAX: usize = 300;
 pub(crate) struct Words {
     /// The last line that tells of an error.
     pub(crate) error: Option<String>,
+    /// What it said last, if no line tells of an error: `sys.exit("give me data")` prints just that.
+    pub(crate) last: Option<String>,
     /// The exit code of the child that failed, when a launcher (torchrun) tells of it: its own is always 1.
     pub(crate) child_code: Option<i32>,
     /// The program failed because another one was gone.
@@ -191,8 +193,11 @@ fn understood(lines: &[&str]) -> Words {
     // Programs that say it in words of their own only say that a peer is gone.
     let error = error.or_else(|| last(blames).filter(|_| !is_root)).or_else(|| last(is_aftermath));
     let blames_a_peer = error.is_some_and(blames);
+    // How far it was is told elsewhere.
+    let last = said.last().filter(|line| error.is_none() && !line.starts_with('{') && !line.contains("%|"));
     Words {
         error: error.map(|line| text::shortened(line, LINE_MAX)),
+        last: last.map(|line| text::shortened(line, LINE_MAX)),
         child_code,
         blames_a_peer,
         is_of_collective: blames_a_peer && error.is_some_and(is_of_collective),
@@ -417,7 +422,9 @@ mod tests {
         let first = read("KeyError: 'labels'\nworker 0 closed the connection\n");
         assert_eq!(first.error.as_deref(), Some("KeyError: 'labels'"), "an error comes before a complaint");
         assert!(!read("ValueError: the connection of layers is wrong").blames_a_peer);
-        assert_eq!(read("{\"loss\": 0.1}\nall is well\n"), Words::default());
+        let nothing = Words { last: Some("all is well".into()), ..Words::default() };
+        assert_eq!(read("{\"loss\": 0.1}\nall is well\n"), nothing);
+        assert_eq!(read("all is well\n{\"loss\": 0.1}\n"), Words::default(), "how far it is says nothing");
     }
 
     #[test]

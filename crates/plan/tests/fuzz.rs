@@ -140,7 +140,7 @@ fn attempt() -> impl Strategy<Value = Attempt> {
             end_time,
             cause,
             start_time,
-            ..Attempt::begun(number, "workers=2".into(), Time(dawn()))
+            ..Attempt::begun(number, "workers=2".into(), None, Time(dawn()))
         })
 }
 

@@ -283,6 +283,66 @@ fn the_same_failure_three_times_without_progress_is_final() {
 }
 
 #[test]
+fn who_changes_the_spec_meanwhile_does_not_wait_and_begins_anew() {
+    let mut bert = job("bert").workers(1).backoff_limit(50).running();
+    let fails = |bert: &mut Cluster| {
+        bert.fail("workers-0", 1);
+        bert.says("workers-0", "KeyError: 'labels'");
+        bert.settle();
+    };
+    for _ in 0..2 {
+        fails(&mut bert);
+        bert.sleep();
+        bert.run_all();
+        bert.settle();
+    }
+    // The third would be final.
+    bert.edit(|spec| spec.image = Some("registry/bert:2".into()));
+    bert.settle();
+    bert.run_all();
+    bert.settle();
+    for _ in 0..2 {
+        fails(&mut bert);
+        assert_eq!(bert.state(), State::Restarting, "{}", bert.message());
+        bert.sleep();
+        bert.run_all();
+        bert.settle();
+    }
+    fails(&mut bert);
+    assert_eq!(bert.condition("Failed").1, "SameFailure");
+
+    let waits = || {
+        let mut bert = job("bert").workers(1).running();
+        bert.fail("workers-0", 1);
+        bert.settle();
+        assert!(bert.status().backoff_until.is_some());
+        let told = bert.message();
+        assert!(
+            told.contains("exit code 1; restart 1 of 3 in 1") && told.contains("; that is at "),
+            "{told}"
+        );
+        bert
+    };
+    let mut bert = waits();
+    bert.edit(|spec| spec.image = Some("registry/bert:2".into()));
+    bert.settle();
+    assert_eq!((bert.status().backoff_until.clone(), bert.pods()), (None, vec!["workers-0".into()]));
+    assert!(bert.event("SpecChanged").contains("does not wait"));
+    assert_eq!(bert.status().restarts.unwrap().update, 0, "nobody was restarted for that");
+
+    let mut bert = waits();
+    bert.edit(|spec| spec.num_workers = Some(2));
+    bert.settle();
+    assert_eq!(bert.pods(), ["workers-0", "workers-1"]);
+    assert!(bert.event("Rescaled").contains("from workers=1 to workers=2"));
+
+    let mut bert = waits();
+    bert.edit(|spec| spec.backoff_limit = Some(7));
+    bert.settle();
+    assert!(bert.status().backoff_until.is_some() && bert.pods().is_empty(), "that is no reason to hurry");
+}
+
+#[test]
 fn an_attempt_that_got_further_is_followed_at_once() {
     let mut bert = job("bert").workers(2).checkpoints().running();
     bert.fail("workers-0", 1);

@@ -85,10 +85,11 @@ pub(super) fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>
         return;
     }
     draft.state(waiting_state(draft));
-    // Why the last attempt ended is what people want to read first.
-    let last = draft.status.attempts.last().filter(|last| !last.is_open());
-    let last =
-        last.and_then(|last| last.message.as_deref()).map(|why| format!("{why}; ")).unwrap_or_default();
+    // Why the last attempt ended, and what follows from it, is what people want to read first.
+    let restarting = draft.status.condition(condition::RESTARTING).filter(|it| it.status == "True");
+    let ended = draft.status.attempts.last().filter(|last| !last.is_open());
+    let why = restarting.map(|it| it.message.as_str()).or(ended.and_then(|last| last.message.as_deref()));
+    let last = why.map(|why| format!("{why}; ")).unwrap_or_default();
     let message = if leaving > 0 {
         let stuck = force::why_not(draft.snapshot, draft.settings, draft.now).map(|why| format!("; {why}"));
         let pods = text::count(leaving, "pod");
@@ -96,7 +97,7 @@ pub(super) fn describe(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>
     } else if let Some(blocker) = blocker(draft, world) {
         blocked(draft, &blocker)
     } else if let Some(until) = &draft.status.backoff_until {
-        format!("{last}restarting at {}", until.0)
+        format!("{last}that is at {}", until.0)
     } else {
         format!("creating {}", text::count(total, "pod"))
     };

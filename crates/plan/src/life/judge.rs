@@ -528,6 +528,12 @@ fn how_it_ended(exit: &Exit, words: &Words, has_peers: bool) -> String {
             format!("{code}: it lost {what} ({complaint}), and no worker says why")
         }
         Some(words) => format!("{code}: {}", text::shortened(words.trim(), 200)),
-        None => code,
+        None => match &words.last {
+            // Whoever is killed does not get to say why.
+            Some(last) if exit.code < 128 => {
+                format!("{code}; it said last: {}", text::shortened(last, 200))
+            }
+            _ => code,
+        },
     }
 }

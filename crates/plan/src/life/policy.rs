@@ -102,6 +102,13 @@ pub(super) fn is_final(
             told("PermanentExitCode", "restartPolicy ExitCode: exit codes below 128 are not restarted")
         }
         _ if restarts.application >= spec.backoff_limit() => match spec.backoff_limit() {
+            limit if restarts.application > limit => {
+                let restarts = restarts.application;
+                told(
+                    "BackoffLimitExceeded",
+                    &format!("it was restarted {restarts} times, and backoffLimit is {limit}"),
+                )
+            }
             0 => told("BackoffLimitExceeded", "backoffLimit is 0: it is not restarted"),
             1 => told("BackoffLimitExceeded", "the one restart of backoffLimit is used up"),
             limit => {
@@ -122,8 +129,11 @@ fn same_failure(settings: &Settings, attempts: &[Attempt]) -> Option<usize> {
         Cause::Application => Some((Cause::Application, signature(attempt.error.as_deref()?))),
         _ => None,
     };
-    let last = root(attempts.last()?)?;
-    let without_progress = attempts.iter().rev().take_while(|attempt| !attempt.made_progress());
+    let ended = attempts.last()?;
+    let last = root(ended)?;
+    // Whoever changes the spec wants to see what comes of it.
+    let of_this_spec = attempts.iter().rev().take_while(|attempt| attempt.inputs == ended.inputs);
+    let without_progress = of_this_spec.take_while(|attempt| !attempt.made_progress());
     // What came from outside says nothing about the program.
     let own = without_progress.filter(|attempt| {
         matches!(attempt.cause, Some(Cause::Application | Cause::OutOfMemory | Cause::Stalled))

@@ -109,7 +109,9 @@ fn progress(draft: &mut Draft<'_>) {
         // 100% is for a job that is done.
         status.progress = Some(format!("{:.0}%", (fraction * 100.0).floor().min(99.0)));
     }
-    status.estimated_completion = progress.estimate(epochs).map(whole_seconds);
+    // What is not at work comes no nearer to its end.
+    let runs = status.attempts.last().is_some_and(|last| last.is_open() && last.running_time.is_some());
+    status.estimated_completion = progress.estimate(epochs).filter(|_| runs).map(whole_seconds);
     if let (Some(start), Some(updated)) = (&status.start_time, progress.updated) {
         status.duration = Some(text::duration(updated.duration_since(start.0)));
     }

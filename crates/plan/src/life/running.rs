@@ -89,6 +89,7 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
     furnish(draft, &world);
     // Beside a pod that is still going, its gang would wait for it half started.
     let room = older.is_empty() && gang.values().all(|pod| !pod.deleting);
+    changed_while_waiting(draft, &world, &inputs);
     if room && may_start(draft, &world) {
         staff(draft, &world, &gang, &ignored, number, &inputs);
     }
@@ -166,7 +167,8 @@ fn recover_record(draft: &mut Draft<'_>, world: &World<'_>, number: i32, gang: &
     draft.end_attempt(Cause::Unknown, None, "the record of how this attempt ended was lost");
     // The job may have been rescaled since.
     let shape = gang.values().find_map(|pod| pod.shape.as_deref().map(str::to_owned));
-    begin(draft, shape.unwrap_or_else(|| world.shape()), number);
+    let inputs = gang.values().find_map(|pod| pod.inputs.as_deref().map(str::to_owned));
+    begin(draft, shape.unwrap_or_else(|| world.shape()), inputs, number);
 }
 
 /// All pods of the attempt are there, for the first time. That is noted before they are judged: pods may be quick.
@@ -230,10 +232,10 @@ fn note_reached(draft: &mut Draft<'_>) {
     }
 }
 
-fn begin(draft: &mut Draft<'_>, world: String, number: i32) {
+fn begin(draft: &mut Draft<'_>, world: String, inputs: Option<String>, number: i32) {
     let time = draft.time();
     note_torn_down(draft);
-    draft.begin_attempt(number, world);
+    draft.begin_attempt(number, world, inputs);
     let resumes = draft.snapshot.job.spec.resumes();
     if !resumes {
         // What an earlier attempt saved is not where this one is.
@@ -433,6 +435,27 @@ fn furnish(draft: &mut Draft<'_>, world: &World<'_>) {
     draft.stage(steps);
 }
 
+/// Who changes what the pods are made of while a job waits after a failure has mended something: it is tried at once.
+fn changed_while_waiting(draft: &mut Draft<'_>, world: &World<'_>, inputs: &str) {
+    if backoff::pending(draft).is_none() {
+        return;
+    }
+    let last = draft.status.attempts.last().filter(|last| !last.is_open());
+    let is_made_of = last.and_then(|last| last.inputs.as_deref());
+    let shape = last.and_then(|last| last.world.as_deref());
+    let notice = if is_made_of.is_some_and(|before| before != inputs) {
+        ("SpecChanged", "The spec was changed: the next attempt begins with it, and does not wait".to_owned())
+    } else if let Some(before) = shape.filter(|before| *before != world.shape()) {
+        let shape = world.shape();
+        ("Rescaled", format!("rescaled from {before} to {shape}: the next attempt does not wait"))
+    } else {
+        return;
+    };
+    draft.status.backoff_until = None;
+    draft.decide();
+    draft.normal(notice.0, notice.1, format!("waiting/{}", draft.snapshot.generation()));
+}
+
 /// Whether pods may be created now: no backoff, nobody else's pods or dying objects under our names.
 fn may_start(draft: &mut Draft<'_>, world: &World<'_>) -> bool {
     if let Some(until) = backoff::pending(draft) {
@@ -499,7 +522,7 @@ fn staff(
     }
     if draft.open_attempt().is_none() {
         draft.gone = pods_before(draft, world);
-        begin(draft, world.shape(), number);
+        begin(draft, world.shape(), Some(inputs.to_owned()), number);
     }
     create(draft, world, &missing, number, inputs);
 }

@@ -138,6 +138,7 @@ impl Checker {
             "FailurePolicy" => roots.any(|pod| pod.action(spec.failure_rules()) == Some(FailureAction::Fail)),
             "SameFailure" => {
                 let row = status.attempts.iter().rev().take_while(|attempt| attempt.reached.is_none());
+                let row = row.take_while(|attempt| Some(&attempt.inputs) == last.map(|last| &last.inputs));
                 let row = row.filter(own).take(SAME_FAILURES).map(|attempt| {
                     (
                         attempt.cause,

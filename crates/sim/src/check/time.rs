@@ -147,6 +147,10 @@ impl Checker {
         let is_free = new.is_terminal()
             || new.state == Some(State::Suspended)
             || new.attempts.last().is_some_and(Attempt::made_progress);
+        // Whoever changes the spec meanwhile need not wait.
+        let decided = old.condition(condition::RESTARTING).and_then(|it| it.observed_generation);
+        let is_changed = decided.is_some_and(|decided| job.metadata.generation > Some(decided));
+        let is_free = is_free || is_changed;
         let is_over = |before: Timestamp| before <= wall || before > began + LONGEST_WAIT;
         demand!(
             until == before || (until.is_none() && (is_free || before.is_none_or(is_over))),
