@@ -87,6 +87,8 @@ impl Core {
         if let Some(holdup) = &memory.holdup {
             holdup.explain(&mut pods);
         }
+        // A log that is still followed when nobody is to read it any more tells nothing, from then on.
+        let is_heard = job.spec.reads_logs();
         Sight::Clear(Box::new(Snapshot {
             job,
             pods,
@@ -95,8 +97,8 @@ impl Core {
             claims: cache.claims.of(key).cloned().collect(),
             vanished: memory.vanished.clone(),
             obstacles: memory.obstacles_at(now),
-            progress: memory.progress_at(now),
-            listening: memory.listening_at(now),
+            progress: memory.progress_at(now).filter(|_| is_heard),
+            listening: memory.listening_at(now).filter(|_| is_heard),
             agent: memory.report.as_deref().cloned(),
             tails: memory.tails.clone(),
             stacks: memory.stacks.as_deref().cloned(),

@@ -3,7 +3,10 @@
 mod support;
 
 use support::{Job, job, role};
-use trainyard_api::{Cause, CleanPodPolicy, Phase, Role, RoleOrder, RoleSuccess, State, WorkerCounts};
+use trainyard_api::{
+    Cause, CleanPodPolicy, Phase, ProgressSpec, Role, RoleOrder, RoleSuccess, State, TrainingJobSpec,
+    WorkerCounts,
+};
 use trainyard_plan::StatusWrite;
 
 #[expect(clippy::unnecessary_wraps, reason = "as it stands in the status")]
@@ -694,4 +697,32 @@ fn progress_is_told_every_five_seconds_and_ends_at_all() {
     let status = bert.status();
     assert_eq!((status.state, status.progress.as_deref()), (Some(State::Completed), Some("100%")));
     assert_eq!(status.metrics.get("loss"), Some(&0.5));
+}
+
+#[test]
+fn a_number_of_epochs_that_is_taken_out_of_the_spec_is_not_told_any_more() {
+    let number = |total| {
+        move |spec: &mut TrainingJobSpec| {
+            spec.progress = Some(Box::new(ProgressSpec { total_epochs: total, ..Default::default() }));
+        }
+    };
+    let mut bert = job("bert").with(number(Some(12))).submitted();
+    bert.settle();
+    assert_eq!(bert.status().total_epochs, Some(12));
+    bert.edit(number(None));
+    bert.settle();
+    assert_eq!(bert.status().total_epochs, None);
+
+    // What the program itself told is kept, whoever looks next.
+    bert.run_all();
+    bert.settle();
+    let mut progress = trainyard_progress::Progress::default();
+    progress.take(trainyard_progress::read(r#"{"epoch": 1, "epochs": 4}"#).unwrap(), bert.now);
+    bert.progress = Some(progress);
+    bert.pass(10);
+    bert.settle();
+    bert.progress = None;
+    bert.edit(|spec| spec.backoff_limit = Some(9));
+    bert.settle();
+    assert_eq!(bert.status().total_epochs, Some(4));
 }

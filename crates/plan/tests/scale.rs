@@ -2,8 +2,9 @@
 
 mod support;
 
+use serde_json::json;
 use support::{Cluster, job, role};
-use trainyard_api::{Cause, CleanPodPolicy, RestartPolicy, Role, State, TrainingJobSpec};
+use trainyard_api::{Cause, Role, State, TrainingJobSpec};
 use trainyard_plan::Step;
 
 type Change = fn(&mut TrainingJobSpec);
@@ -147,23 +148,47 @@ fn the_service_and_the_config_map_follow_the_spec_before_the_new_pods() {
 
 #[test]
 fn policies_change_without_a_restart() {
-    let changes: [Change; 8] = [
-        |spec| spec.backoff_limit = Some(9),
-        |spec| spec.restart_policy = Some(RestartPolicy::Never),
-        |spec| spec.clean_pod_policy = Some(CleanPodPolicy::All),
-        |spec| spec.active_deadline_seconds = Some(3600),
-        |spec| spec.startup_timeout_seconds = Some(60),
-        |spec| spec.ttl_seconds_after_finished = Some(60),
-        |spec| spec.suspend = Some(false),
+    let parsed = serde_json::from_value::<TrainingJobSpec>;
+    let changes = [
+        json!({"backoffLimit": 9}),
+        json!({"restartPolicy": "Never"}),
+        json!({"failurePolicy": {"restartScope": "Worker"}}),
+        json!({"failurePolicy": {"rules": [{"exitCodes": [3], "action": "Ignore"}]}}),
+        json!({"failurePolicy": null}),
+        json!({"successPolicy": "AnyWorker"}),
+        json!({"successPolicy": "Leader"}),
+        json!({"cleanPodPolicy": "All"}),
+        json!({"activeDeadlineSeconds": 3600}),
+        json!({"startupTimeoutSeconds": 60}),
+        json!({"stallTimeoutSeconds": 60}),
+        json!({"ttlSecondsAfterFinished": 60}),
+        json!({"stallTimeoutSeconds": null, "progress": {"source": "None"}}),
+        json!({"progress": {"source": "Logs", "totalEpochs": 7}}),
+        json!({"checkpoint": {"keepLast": 7}}),
+        json!({"checkpoint": {"holdEvictions": true}}),
+        json!({"checkpoint": {"deleteOnCompletion": true}}),
+        // What the next attempt begins with.
+        json!({"checkpoint": {"resume": "Never", "layout": "torch"}}),
+        json!({"checkpoint": null}),
+        json!({"suspend": false}),
         // The other name of the same number is no change either.
-        |spec| spec.workers = spec.num_workers.take(),
+        json!({"numWorkers": null, "workers": 2}),
     ];
-    let mut bert = running(2);
+    let job = job("bert").workers(2).with(|spec| spec.checkpoint_dir = Some("/checkpoints".into()));
+    let mut bert = job.submitted().prompt();
+    bert.settle();
+    bert.run_all();
+    bert.settle();
     for (generation, change) in (2..).zip(changes) {
-        bert.edit(change);
+        bert.edit(|spec| {
+            let mut whole = serde_json::to_value(&*spec).unwrap();
+            whole.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+            *spec = parsed(whole).unwrap();
+        });
         bert.settle();
-        assert_eq!((bert.state(), bert.restarts(), bert.attempts().len()), (State::Running, (0, 0, 0, 0), 1));
-        assert_eq!(bert.status().observed_generation, Some(generation));
+        assert_eq!(bert.state(), State::Running, "{change}");
+        assert_eq!((bert.restarts(), bert.attempts().len()), ((0, 0, 0, 0), 1), "{change}");
+        assert_eq!(bert.status().observed_generation, Some(generation), "{change}");
     }
     assert_eq!(bert.status().effective.as_ref().unwrap().backoff_limit, 9);
 }

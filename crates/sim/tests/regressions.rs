@@ -481,3 +481,21 @@ fn a_worker_is_replaced_although_a_pod_of_an_earlier_attempt_has_its_name() {
     assert_eq!(world.state(NAME), Some(State::Running));
     assert!(world.server().pods().all(|pod| pod.attempt() == Some(2)));
 }
+
+/// The log was followed until its pod went, and what it said was told, although the job says that nobody is to read it.
+#[test]
+fn a_log_that_nobody_is_to_read_any_more_tells_nothing() {
+    let mut world = running(spec());
+    let says = |world: &mut World| {
+        world.progress(NAME);
+        world.pass(Duration::from_secs(10));
+        status(world).current_epoch
+    };
+    let source = |source: &str| serde_json::from_value(json!({"source": source})).ok();
+    assert_eq!(says(&mut world), Some(1));
+    world.edit(NAME, |spec| spec.progress = source("None"));
+    assert_eq!(says(&mut world), Some(1), "the last word stands");
+    world.edit(NAME, |spec| spec.progress = source("Auto"));
+    assert_eq!(says(&mut world), Some(3));
+    assert_eq!(status(&world).attempts.len(), 1);
+}

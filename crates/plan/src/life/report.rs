@@ -98,7 +98,10 @@ fn progress(draft: &mut Draft<'_>) {
     let snapshot = draft.snapshot;
     let given = snapshot.job.spec.total_epochs();
     let status = &mut draft.status;
-    status.total_epochs = given.or(status.total_epochs);
+    // Of a program that never told of an epoch, the number may be the one that somebody has just taken out of the spec.
+    let may_be_given =
+        status.current_epoch.is_none() && status.observed_generation != Some(snapshot.generation());
+    status.total_epochs = given.or(status.total_epochs.filter(|_| !may_be_given));
     let Some(progress) = &snapshot.progress else { return };
     status.total_epochs = progress.epochs.map(whole).or(given);
     status.current_epoch = progress.epoch.map(whole).or(status.current_epoch);
