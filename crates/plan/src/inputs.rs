@@ -46,7 +46,7 @@ struct Inputs<'a> {
 }
 
 /// The hash of what this spec's pods are made of.
-pub(crate) fn hash_of(spec: &TrainingJobSpec) -> String {
+pub fn hash_of(spec: &TrainingJobSpec) -> String {
     // Without `..`, so that a new field has to find its place here.
     let TrainingJobSpec {
         framework: _,

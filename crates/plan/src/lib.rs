@@ -21,6 +21,7 @@ mod words;
 mod world;
 
 pub use build::fingerprint;
+pub use inputs::hash_of as inputs_of;
 pub use life::{UNREADABLE, force_due, plan};
 pub use plan::{Importance, NewObject, Notice, Patch, Plan, StatusWrite, Step, Target, TargetKind};
 pub use settings::Settings;

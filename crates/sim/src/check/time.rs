@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use trainyard_api::{Attempt, Cause, State, TrainingJob, TrainingJobStatus, condition};
 use trainyard_operator::Watched;
+use trainyard_plan::{World, inputs_of};
 
 use super::made::LONGEST_WAIT;
 use super::status::is_mendable;
@@ -147,9 +148,11 @@ impl Checker {
         let is_free = new.is_terminal()
             || new.state == Some(State::Suspended)
             || new.attempts.last().is_some_and(Attempt::made_progress);
-        // Whoever changes the spec meanwhile need not wait.
-        let decided = old.condition(condition::RESTARTING).and_then(|it| it.observed_generation);
-        let is_changed = decided.is_some_and(|decided| job.metadata.generation > Some(decided));
+        // Whoever changes what the pods are made of need not wait.
+        let is_changed = old.attempts.last().is_some_and(|last| {
+            last.inputs.as_ref().is_some_and(|inputs| *inputs != inputs_of(&job.spec))
+                || last.world.as_ref().is_some_and(|world| *world != World::of(job).shape())
+        });
         let is_free = is_free || is_changed;
         let is_over = |before: Timestamp| before <= wall || before > began + LONGEST_WAIT;
         demand!(

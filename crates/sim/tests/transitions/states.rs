@@ -1,7 +1,7 @@
 //! Changes of a job that does not run: it waits after a failure, is suspended, waits for room, or is being started.
 
 use serde_json::Value;
-use trainyard_api::State;
+use trainyard_api::{Restarts, State};
 use trainyard_sim::World;
 
 use super::fields::{Cost, changes};
@@ -62,6 +62,12 @@ impl Start {
     }
 }
 
+/// This, and a change of this kind of pods that are there.
+fn once_more((attempts, before): (i32, Restarts), cost: Cost) -> (i32, Restarts) {
+    let (_, Restarts { rescale, update, total, .. }) = bill(cost, 1);
+    (attempts + 1, Restarts { rescale, update, total: before.total + total, ..before })
+}
+
 /// Everything comes to rest, and no time passes.
 fn stand(world: &mut World) {
     for _ in 0..4 {
@@ -82,19 +88,21 @@ fn who_does_not_run_is_left_as_before() {
             let (here, there) = change.specs();
             let (mut stays, mut returns) = (start.of(&here), start.of(&here));
             assert_eq!(stays.state(NAME), Some(state), "{what}");
+            // Whoever changes what the pods are made of ends the wait after a failure.
+            let hurries = start == Start::Backoff && matches!(change.cost, Cost::Rescale | Cost::Update);
             start.edit(&mut returns, &there);
             stand(&mut returns);
-            if change.cost == Cost::Suspension {
-                assert_eq!(returns.state(NAME), Some(State::Suspended), "{what}");
-            } else {
-                assert_eq!(returns.state(NAME), Some(state), "{what}");
-            }
+            let meanwhile = match change.cost {
+                Cost::Suspension => State::Suspended,
+                _ if hurries => State::Initializing,
+                _ => state,
+            };
+            assert_eq!(returns.state(NAME), Some(meanwhile), "{what}");
             start.edit(&mut returns, &here);
             stand(&mut returns);
             // Who is suspended does not wait any more when it goes on, and who was made anew says so until it runs.
             let is_as_before = match start {
-                Start::Backoff => change.cost != Cost::Suspension,
-                Start::Initializing => change.cost == Cost::Nothing,
+                Start::Backoff | Start::Initializing => change.cost == Cost::Nothing,
                 Start::Suspended | Start::Pending => true,
             };
             if is_as_before {
@@ -106,7 +114,11 @@ fn who_does_not_run_is_left_as_before() {
             }
             assert_same(&left(&returns), &left(&stays), &format!("{what}, later"));
             // Only who has pods already is made anew.
-            let costs = if start == Start::Initializing { bill(change.cost, 2) } else { spent(&stays) };
+            let costs = match start {
+                Start::Initializing => bill(change.cost, 2),
+                _ if hurries => once_more(spent(&stays), change.cost),
+                _ => spent(&stays),
+            };
             assert_eq!(spent(&returns), costs, "what {what} costs");
             returns.expect_quiet();
         }
