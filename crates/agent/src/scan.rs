@@ -164,13 +164,22 @@ impl Scanner {
             trusted: self.trusted.as_deref(),
             now: now.wall,
         };
-        for found in found.iter().filter(|found| !matches!(found.state, State::Unknown)) {
-            self.states.add(&found.candidate.thing(last_change(&found.candidate, &survey.tree)));
+        let things = |is_meant: fn(&State) -> bool| {
+            let found = found.iter().filter(move |found| is_meant(&found.state));
+            found.map(|found| found.candidate.thing(last_change(&found.candidate, &survey.tree)))
+        };
+        for thing in things(|state| matches!(state, State::Whole(_) | State::Cut(_))) {
+            self.states.add(&thing);
+        }
+        // What is being written may turn out to be anything: it says nothing about what comes after it.
+        let mut states = self.states;
+        for thing in things(|state| matches!(state, State::Unfinished(_))) {
+            states.add(&thing);
         }
         let mut joined = sets::join(found, evidence);
         // After they are joined: what belongs to a checkpoint is a part of it.
         let takes_all = self.layouts == [Layout::Files];
-        joined.found.retain(|found| takes_all || !self.states.is_against(&found.candidate.thing(None)));
+        joined.found.retain(|found| takes_all || !states.is_against(&found.candidate.thing(None)));
         survey.spared = joined.spared;
         survey.lacks = joined.lacks;
         for found in joined.found {

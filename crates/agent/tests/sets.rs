@@ -697,6 +697,24 @@ fn a_checkpoint_in_json_is_not_made_up_for_by_its_metrics() {
 }
 
 #[test]
+fn what_is_being_written_says_nothing_later() {
+    let place = Place::with([]);
+    let mut scanner = Scanner::new(Layout::ALL.to_vec());
+    let mut look =
+        |place: &Place, seconds| complete(&scanner.look(&place.store(), at(seconds), Writers::Some).unwrap());
+    place.save("step-9.json", r#"{"weights": [1, 2, 3]}"#);
+    assert_eq!(look(&place, 0), ["step-9.json"]);
+    // As long as this may become a checkpoint of torch, the other may be what was measured beside it.
+    place.save_at("step-8.pt", "neither torch nor anything", SystemTime::now());
+    assert_eq!(look(&place, 1), [""; 0]);
+    place.save("step-8.pt", "neither torch nor anything");
+    assert_eq!(look(&place, 2), [""; 0]);
+    assert_eq!(look(&place, 60), ["step-9.json"]);
+    place.save("step-10.pt", files::torch(&[]));
+    assert_eq!(look(&place, 61), ["step-10.pt"]);
+}
+
+#[test]
 fn averages_and_names_of_models() {
     let place = Place::with(["ema_step_100.pt"]);
     place.save("opt-125m_step_100.pt", files::torch(&[("step", 100)]));
