@@ -11,7 +11,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use jiff::SignedDuration;
 use serde_json::json;
-use trainyard_api::{TrainingJob, TrainingJobSpec, names};
+use trainyard_api::{SuccessPolicy, TrainingJob, TrainingJobSpec, names};
 use trainyard_operator::Watched;
 use trainyard_plan::TargetKind;
 
@@ -398,10 +398,11 @@ impl History {
                 self.world.change(TargetKind::ConfigMap, &map, |map| map["data"] = json!({"edited": "yes"}));
             }
             72..78 => self.take_label(),
-            78..86 => {
+            78..82 => {
                 let quota = self.rng.bool().then(|| self.rng.usize(0..4));
                 self.world.set_quota(quota);
             }
+            82..86 => self.change_policy(name),
             86..90 => self.plant(),
             90..92 => self.world.remove_status(name),
             92..93 if !self.ordinary => self.world.audit(name, false),
@@ -414,6 +415,38 @@ impl History {
                 self.world.server().collects_at_once = collects;
             }
             _ => self.world.delete_job(name),
+        }
+    }
+
+    /// What is to be done about what happens from now on.
+    fn change_policy(&mut self, name: &str) {
+        let has_begun = self.world.status(name).is_some_and(|status| !status.attempts.is_empty());
+        if has_begun && !self.world.is_over(name) {
+            self.world.meets(Mishap::PolicyChanged);
+        }
+        let is_taken_out = self.chance(30);
+        match self.rng.u32(0..6) {
+            0..2 => {
+                let policy = if is_taken_out { None } else { self.failure_policy() };
+                self.world.edit(name, |spec| spec.failure_policy = policy);
+            }
+            2 => {
+                let policies = [SuccessPolicy::AllWorkers, SuccessPolicy::Leader, SuccessPolicy::AnyWorker];
+                let policy = self.rng.choice(policies);
+                self.world.edit(name, |spec| spec.success_policy = policy);
+            }
+            3 => {
+                let seconds = (!is_taken_out).then(|| self.rng.i64(1..400));
+                self.world.edit(name, |spec| spec.active_deadline_seconds = seconds);
+            }
+            4 => {
+                let seconds = (!is_taken_out).then(|| self.rng.i64(1..200));
+                self.world.edit(name, |spec| spec.startup_timeout_seconds = seconds);
+            }
+            _ => {
+                let seconds = (!is_taken_out).then(|| self.rng.i64(0..60));
+                self.world.edit(name, |spec| spec.ttl_seconds_after_finished = seconds);
+            }
         }
     }
 

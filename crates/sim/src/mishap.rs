@@ -27,6 +27,14 @@ pub enum Mishap {
     FailedAgain,
     /// An attempt ended for this cause.
     Ended(&'static str),
+    /// Somebody set the clock of the operators' machine.
+    ClockSet,
+    /// The node of a pod did not answer any more.
+    NodeLost,
+    /// It was announced that the node of a pod will be taken away.
+    Announced,
+    /// A user changed what is to be done about what happens to a job that had begun.
+    PolicyChanged,
     /// What is not ours stood under a name of ours, or beside it.
     Stranger,
     /// Nothing was written at rest: in the middle of a history, while the job ran, was suspended, waited, or for a quota.

@@ -6,7 +6,7 @@ use std::panic::catch_unwind;
 use trainyard_sim::{Fate, Make, Mishap, history};
 
 /// Of a thousand histories, at least so many meet this. Well below what was measured: a change that makes something rare shows here.
-const SHARES: [(Mishap, u64); 27] = [
+const SHARES: [(Mishap, u64); 31] = [
     (Mishap::Call(Fate::Conflict), 100),
     (Mishap::Call(Fate::TooMany), 100),
     (Mishap::Call(Fate::Broken), 100),
@@ -22,6 +22,10 @@ const SHARES: [(Mishap, u64); 27] = [
     (Mishap::SameFailure, 8),
     (Mishap::FailedAgain, 5),
     (Mishap::Stranger, 120),
+    (Mishap::ClockSet, 40),
+    (Mishap::NodeLost, 8),
+    (Mishap::Announced, 8),
+    (Mishap::PolicyChanged, 8),
     (Mishap::QuietRunning, 20),
     (Mishap::QuietSuspended, 20),
     (Mishap::QuietBackoff, 8),

@@ -81,7 +81,7 @@ impl History {
         spec
     }
 
-    fn failure_policy(&mut self) -> Option<Box<FailurePolicy>> {
+    pub(super) fn failure_policy(&mut self) -> Option<Box<FailurePolicy>> {
         let actions = ["Restart", "RestartWithoutCounting", "Fail", "Ignore"];
         let mut rule = |codes: Value| {
             let action = self.rng.choice(actions);

@@ -4,6 +4,7 @@ use serde_json::json;
 use trainyard_plan::TargetKind;
 
 use super::World;
+use crate::mishap::Mishap;
 use crate::server::{Actor, Deed};
 
 impl World {
@@ -53,6 +54,7 @@ impl World {
     pub fn lose_node(&mut self, name: &str) {
         let node = self.server().all(TargetKind::Pod).get(name).and_then(|pod| pod.node().map(str::to_owned));
         let Some(node) = node.filter(|_| !self.has_ended(name)) else { return };
+        self.meets(Mishap::NodeLost);
         self.server().dead.insert(node);
         self.pod(name, "loses its node", |pod| {
             pod.rest_mut()["status"]["conditions"] = json!([{
@@ -78,6 +80,7 @@ impl World {
     pub fn announce(&mut self, name: &str) {
         let node = self.server().all(TargetKind::Pod).get(name).and_then(|pod| pod.node().map(str::to_owned));
         let Some(node) = node else { return };
+        self.meets(Mishap::Announced);
         self.tell(|| format!("cluster: {node} will be taken away"));
         self.check.announce(&node);
         self.server().announced.insert(node);

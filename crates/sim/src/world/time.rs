@@ -7,6 +7,7 @@ use trainyard_operator::Watched;
 
 use super::{Fates, World};
 use crate::check::Checker;
+use crate::mishap::Mishap;
 use crate::port::{Fate, lock};
 
 /// More rounds than anything needs that comes to rest at all.
@@ -108,6 +109,7 @@ impl World {
 
     /// Somebody sets the clock of the operators' machine.
     pub fn jump(&mut self, by: SignedDuration) {
+        self.meets(Mishap::ClockSet);
         self.tell(|| format!("the clock of the operators is set by {} s", by.as_secs()));
         lock(&self.house.clock).wall += by;
         self.check.clock_set += 1;
