@@ -21,13 +21,12 @@ impl Checker {
             return Ok(());
         }
         let uid = job.metadata.uid.as_deref().unwrap_or_default();
-        let has_peers = World::of(job).members().nth(1).is_some();
         for worker in &new.worker_statuses {
             let before = old.worker_statuses.iter().find(|before| before.pod_name == worker.pod_name);
             let was_known = before.is_some_and(|before| before.failed_uid == worker.failed_uid);
             let pod = worker.failed_uid.as_ref().filter(|_| !was_known).and_then(|pod| self.pods.get(pod));
             if let Some(pod) = pod.filter(|pod| pod.job == uid) {
-                let why = why_final(job, pod, has_peers);
+                let why = why_final(job, pod);
                 demand!(why.is_none(), "{} failed and is replaced, and that is final: {why:?}", pod.name);
             }
         }
@@ -41,7 +40,7 @@ impl Checker {
         let mut roots =
             self.of(uid, Some(last.number)).filter(|pod| Some(&pod.name) == last.pod_name.as_ref());
         if is_gang && last.cause.is_some_and(Cause::counts) {
-            let why = roots.clone().find_map(|pod| why_final(job, pod, has_peers));
+            let why = roots.clone().find_map(|pod| why_final(job, pod));
             demand!(
                 why.is_none(),
                 "attempt {} is followed by another, and its end is final: {why:?}",
@@ -60,8 +59,8 @@ impl Checker {
 }
 
 /// Why a failure is the last one, whatever else happened before.
-fn why_final(job: &TrainingJob, pod: &Fact, has_peers: bool) -> Option<&'static str> {
-    if !pod.failed_by_itself() || (has_peers && blames_a_peer(&pod.words)) {
+fn why_final(job: &TrainingJob, pod: &Fact) -> Option<&'static str> {
+    if !pod.failed_by_itself() || (blames_a_peer(&pod.words) && World::of(job).members().nth(1).is_some()) {
         return None;
     }
     let is_permanent = pod.exit_code.is_some_and(|code| (1..128).contains(&code));

@@ -76,9 +76,8 @@ impl Checker {
         );
         for attempt in &new.attempts {
             let known = old.attempts.iter().find(|known| known.number == attempt.number);
-            for (what, time) in moments(attempt) {
-                let before =
-                    known.and_then(|known| moments(known).into_iter().find(|known| known.0 == what)?.1);
+            let before = known.map(moments).unwrap_or_default();
+            for ((what, time), (_, before)) in moments(attempt).into_iter().zip(before) {
                 demand!(
                     if before.is_some() { before == time } else { is_now(&time.cloned()) },
                     "attempt {} {what} at {before:?}, and now at {time:?}; the clock was {walls:?}",
