@@ -112,12 +112,11 @@ pub(crate) struct Memory {
 impl Memory {
     /// Forgets everything if this is another job than before.
     pub(crate) fn is_about(&mut self, uid: &str) {
-        if self.job != uid {
-            let fresh = self.job.is_empty();
-            let before = std::mem::replace(self, Self { job: uid.to_owned(), ..Self::default() });
-            if fresh {
-                self.lost = before.lost;
-            }
+        if self.job.is_empty() {
+            // What was doubted before the first look, and found, is about this job.
+            uid.clone_into(&mut self.job);
+        } else if self.job != uid {
+            *self = Self { job: uid.to_owned(), ..Self::default() };
         }
     }
 

@@ -97,7 +97,17 @@ fn scenarios(threads: usize) -> ExitCode {
     let mut failures = 0;
     let mut count = 0;
     for scenario in &library {
-        let all = disturbances(&tell(scenario, Disturbance::None, Make::default(), false));
+        let calm = tell(scenario, Disturbance::None, Make::default(), false);
+        if calm.state(scenario::NAME) != scenario.end {
+            println!(
+                "{}: ends as {:?}, and not {:?}",
+                scenario.name,
+                calm.state(scenario::NAME),
+                scenario.end
+            );
+            failures += 1;
+        }
+        let all = disturbances(&calm);
         let all: Vec<(usize, Disturbance)> = all.into_iter().enumerate().collect();
         count += all.len();
         let broken: Vec<(usize, Disturbance, String)> = std::thread::scope(|scope| {

@@ -304,6 +304,58 @@ fn relentless(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan 
     plan
 }
 
+/// A job has ended when it began.
+fn backdating(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut plan = plan(snapshot, settings, now);
+    if plan.status.completion_time.is_some() {
+        plan.status.completion_time = plan.status.start_time.clone();
+    }
+    plan
+}
+
+/// All restarts are one and the same occurrence.
+fn terse(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut plan = plan(snapshot, settings, now);
+    for notice in plan.notices.iter_mut().filter(|notice| notice.reason == "Restarting") {
+        "again".clone_into(&mut notice.occurrence);
+    }
+    plan
+}
+
+/// Nobody counts the workers that are there.
+fn uncounted(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut plan = plan(snapshot, settings, now);
+    plan.status.replicas = Some(0);
+    plan
+}
+
+/// Who is being started is looked at when something happens to it.
+fn sleepy(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut plan = plan(snapshot, settings, now);
+    if plan.status.state == Some(State::Initializing) {
+        plan.wake_at = None;
+    }
+    plan
+}
+
+/// Everything is restarted, whatever its policy.
+fn lenient(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut snapshot = snapshot.clone();
+    let mut job = (*snapshot.job).clone();
+    job.spec.restart_policy = None;
+    snapshot.job = Arc::new(job);
+    plan(&snapshot, settings, now)
+}
+
+/// Who is replaced alone is replaced for the first time, every time.
+fn innocent(snapshot: &Snapshot, settings: &Settings, now: Timestamp) -> Plan {
+    let mut plan = plan(snapshot, settings, now);
+    for worker in plan.status.worker_statuses.iter_mut().filter(|worker| worker.failed_uid.is_some()) {
+        worker.restart_count = 1;
+    }
+    plan
+}
+
 /// What goes wrong first in this scenario, undisturbed or disturbed in any way.
 fn told(name: &str, make: Make) -> Option<String> {
     std::panic::set_hook(Box::new(|_| {}));
@@ -399,7 +451,9 @@ fn a_deletion_by_name_alone_is_noticed() {
 
 #[test]
 fn a_write_for_a_job_that_was_made_anew_is_noticed() {
-    let twisted = Make { twist: Some(Twist::WritesByName), ..Make::default() };
+    // What it writes there tells other times, too.
+    let forgiven = Some("; the clock was");
+    let twisted = Make { twist: Some(Twist::WritesByName), forgiven, ..Make::default() };
     assert_noticed(told("another job had saved something", twisted), "a write for another job");
 }
 
@@ -551,4 +605,36 @@ fn a_claim_that_comes_before_the_finalizer_is_noticed() {
     assert_eq!(deleted_at_once(Make::default()), None);
     let why = deleted_at_once(Make { planner: unprepared, ..Make::default() });
     assert_noticed(why, "the job is gone, and its claim bert-checkpoints is not");
+}
+
+#[test]
+fn an_end_that_is_told_with_another_time_is_noticed() {
+    assert_noticed(noticed(Make { planner: backdating, ..Make::default() }), "it ended at");
+}
+
+#[test]
+fn a_restart_that_nobody_is_told_of_is_noticed() {
+    assert_noticed(noticed(Make { planner: terse, ..Make::default() }), "nobody was told");
+}
+
+#[test]
+fn a_status_that_does_not_tell_what_is_there_is_noticed() {
+    assert_noticed(noticed(Make { planner: uncounted, ..Make::default() }), "replicas are told");
+}
+
+#[test]
+fn a_deadline_that_nobody_wakes_for_is_noticed() {
+    let why = noticed(Make { planner: sleepy, ..Make::default() });
+    // A look in between would have noticed, too.
+    assert_noticed(why, "is being started for longer than its startupTimeoutSeconds");
+}
+
+#[test]
+fn a_restart_against_the_policy_is_noticed() {
+    assert_noticed(noticed(Make { planner: lenient, ..Make::default() }), "restartPolicy");
+}
+
+#[test]
+fn a_replacement_that_is_not_counted_is_noticed() {
+    assert_noticed(noticed(Make { planner: innocent, ..Make::default() }), "that is told as 1");
 }

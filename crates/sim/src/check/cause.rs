@@ -62,16 +62,16 @@ impl Checker {
         let uid = job.metadata.uid.as_deref().unwrap_or_default();
         let pods = || self.of(uid, Some(attempt.number));
         let named = |pod: &Fact| attempt.pod_name.as_ref().is_none_or(|name| *name == pod.name);
+        // What a rule ignores ends nothing.
+        let matters = |pod: &Fact| !pod.is_ignored(job.spec.failure_rules());
         let is_out_of_memory = |pod: &Fact| pod.reason.as_deref() == Some("OOMKilled");
         match cause {
             Cause::Succeeded => status.state == Some(State::Completed),
             // What a pod does that is being taken is not the program's doing, whatever its exit code.
-            Cause::Application => {
-                pods().any(|pod| named(pod) && pod.failed_by_itself() && !is_out_of_memory(pod))
-            }
-            Cause::OutOfMemory => {
-                pods().any(|pod| named(pod) && pod.failed_by_itself() && is_out_of_memory(pod))
-            }
+            Cause::Application => pods()
+                .any(|pod| named(pod) && pod.failed_by_itself() && matters(pod) && !is_out_of_memory(pod)),
+            Cause::OutOfMemory => pods()
+                .any(|pod| named(pod) && pod.failed_by_itself() && matters(pod) && is_out_of_memory(pod)),
             // See `counted` and `stalled`, which know more about it.
             Cause::Disruption | Cause::Stalled => true,
             Cause::Resume => {

@@ -57,7 +57,8 @@ impl Checker {
         for attempt in newly.iter().filter(|attempt| attempt.cause == Some(Cause::Disruption)) {
             // Whoever is told to leave its node was not put there although that was known.
             let leaves = has_to_leave(attempt);
-            let mut pods = self.of(uid, Some(attempt.number));
+            let named = |pod: &&Fact| attempt.pod_name.as_ref().is_none_or(|name| *name == pod.name);
+            let mut pods = self.of(uid, Some(attempt.number)).filter(named);
             let taken = pods.any(|pod| if leaves { pod.noticed } else { pod.is_taken() });
             // Who is never told of a pod, or that it has its label again, takes it for gone.
             let misled = match self.sight(by, name) {
@@ -68,7 +69,12 @@ impl Checker {
                 }
                 None => self.misled,
             };
-            demand!(taken || misled, "attempt {} was disrupted, and nobody was taken", attempt.number);
+            demand!(
+                taken || misled,
+                "attempt {} was disrupted, and nobody was taken: {:?}",
+                attempt.number,
+                attempt.pod_name
+            );
         }
         let counted = |status: &TrainingJobStatus| status.restarts.unwrap_or_default().application;
         let limit = job.spec.backoff_limit();
@@ -218,6 +224,13 @@ impl Checker {
             } else {
                 self.worth(by, job, fact)
             });
+            let times = before.map_or(0, |before| before.restart_count) + 1;
+            demand!(
+                worker.restart_count == times,
+                "{} is replaced for time {times}, and that is told as {}",
+                worker.pod_name,
+                worker.restart_count
+            );
             let is_first = pod == "gone" || self.accounted.insert(pod.clone());
             demand!(is_first, "the failure of {pod} is counted twice");
         }

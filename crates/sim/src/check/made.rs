@@ -7,15 +7,18 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use trainyard_api::{CleanPodPolicy, TrainingJob, TrainingJobStatus};
+use trainyard_api::{CleanPodPolicy, RoleOrder, TrainingJob, TrainingJobStatus, names};
 use trainyard_operator::Watched;
-use trainyard_plan::TargetKind;
+use trainyard_plan::{TargetKind, World};
 
 use super::{Checker, Verdict, demand, is_mendable, open_attempt};
 use crate::server::{Actor, Child, Server};
 
 /// Nobody waits for longer than six minutes, and a tenth: whoever would has had its clock set back, and goes on.
 pub(super) const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(397);
+
+/// So long the pods of a job that is being deleted are waited for.
+const DELETION_PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 
 impl Checker {
     /// Whether this operator may not have known, when it decided, what the status of this job says by now: it was written since, or by
@@ -104,6 +107,7 @@ impl Checker {
         );
         if let Some(job) = job.filter(|_| !unaware) {
             self.made_of_another_spec(job, child)?;
+            self.is_its_turn(job, child)?;
             let avoided = status.map(|status| status.avoided_nodes.as_slice()).unwrap_or_default();
             let next = avoided.iter().find(|node| !child.avoids.contains(node));
             demand!(next.is_none(), "{} may come to node {next:?}, which is avoided", child.name());
@@ -118,6 +122,64 @@ impl Checker {
             child.name(),
             child.resume
         );
+        Ok(())
+    }
+
+    /// Who waits for others to have started is made after that.
+    fn is_its_turn(&self, job: &TrainingJob, child: &Child) -> Verdict {
+        if job.spec.roles().is_empty() {
+            return Ok(());
+        }
+        let world = World::of(job);
+        let attempts = job.status.iter().flat_map(|status| &status.attempts);
+        let mut attempts = attempts.filter(|attempt| Some(attempt.number) == child.attempt());
+        // Who takes the place of another has not to wait again. Of a world that has another size by now, nobody knows.
+        let is_alone = attempts.any(|attempt| attempt.created_time.is_some());
+        if is_alone || child.annotation(names::SHAPE_ANNOTATION) != Some(world.shape().as_str()) {
+            return Ok(());
+        }
+        let turn = |order: RoleOrder| match order {
+            RoleOrder::BeforeWorkers => 0,
+            RoleOrder::WithWorkers => 1,
+            RoleOrder::AfterWorkers => 2,
+        };
+        let mut members = world.members();
+        let Some(own) = members.find(|member| member.pod_name(world.job) == child.name()) else {
+            return Ok(());
+        };
+        let rules = job.spec.failure_rules();
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        for before in world.members().filter(|other| turn(other.role.order) < turn(own.role.order)) {
+            let name = before.pod_name(world.job);
+            let mut pods = self.of(uid, child.attempt()).filter(|pod| pod.name == name);
+            demand!(
+                pods.any(|pod| pod.ran || pod.succeeded() || pod.is_ignored(rules)),
+                "{} was made, and {name} had not started",
+                child.name()
+            );
+        }
+        Ok(())
+    }
+
+    /// A job that is being deleted is let go, or its claim removed.
+    pub(super) fn leaves_nobody(&self, server: &Server, by: Actor, job: &TrainingJob) -> Verdict {
+        let name = job.metadata.name.as_deref().unwrap_or_default();
+        // Who cannot read a job lets it go.
+        let is_read = !server.unreadable.contains(job.metadata.uid.as_deref().unwrap_or_default());
+        let since = job.metadata.deletion_timestamp.as_ref().filter(|_| is_read);
+        let Some(since) = since else { return Ok(()) };
+        let is_patient = |(_, now): (Timestamp, Timestamp)| now < since.0 + DELETION_PATIENCE;
+        let Some(sight) =
+            self.sight(by, name).filter(|_| self.walls(by, name, server.now).is_some_and(is_patient))
+        else {
+            return Ok(());
+        };
+        let mut left = server.pods().filter(|pod| {
+            let is_of = pod.ours && pod.controller() == job.metadata.uid.as_deref();
+            is_of && pod.is_selected() && sight.has(Watched::Pods, pod.first_told)
+        });
+        let left = left.next().map(Child::name);
+        demand!(left.is_none(), "job {name} is let go, and {left:?} is still there");
         Ok(())
     }
 

@@ -10,8 +10,11 @@ mod fact;
 mod grace;
 mod made;
 mod nudge;
+mod ought;
+mod rest;
 mod sight;
 mod status;
+mod tale;
 mod time;
 mod words;
 
@@ -29,6 +32,7 @@ use self::fact::Fact;
 pub(crate) use self::sight::Sight;
 use self::sight::Writer;
 pub(crate) use self::status::is_mendable;
+use self::tale::Tale;
 use crate::mishap::Mishap;
 use crate::server::{Actor, Change, Child, Server};
 
@@ -92,6 +96,8 @@ pub(crate) struct Checker {
     robbed: BTreeSet<String>,
     /// Pods whose agent holds them, because they were told to go on from something else than what is there.
     held: BTreeSet<String>,
+    /// What people are still to be told of.
+    untold: Vec<Tale>,
 }
 
 type Verdict = Result<(), String>;
@@ -219,6 +225,9 @@ impl Checker {
                 if by_operator && job.metadata.deletion_timestamp.is_none() {
                     self.expired(server, by, job)?;
                 }
+                if by_operator {
+                    self.leaves_nobody(server, by, job)?;
+                }
                 return self.gone(server, job);
             }
             Change::Astray(what) => return Err(format!("a write for another job: {what}")),
@@ -226,7 +235,7 @@ impl Checker {
                 let uid = server.job(name).and_then(|job| job.metadata.uid.clone());
                 self.born.insert(uid.unwrap_or_default(), server.version());
             }
-            Change::Recorded(_) => {}
+            Change::Recorded(event) => self.is_told(by, event),
         }
         Ok(())
     }
@@ -332,6 +341,7 @@ impl Checker {
                     is_of_before || (is_going && job.spec.delete_checkpoints_with_job()),
                     "claim {name} was deleted although nobody asked for that"
                 );
+                self.leaves_nobody(server, by, job)?;
             }
             TargetKind::Service | TargetKind::ConfigMap => {
                 return Err(format!("{} {name} was deleted", kind.as_str()));

@@ -17,7 +17,7 @@ use crate::mishap::Mishap;
 use crate::server::{Actor, Server};
 
 /// The same failure so many times is final.
-const SAME_FAILURES: usize = 3;
+pub(super) const SAME_FAILURES: usize = 3;
 
 /// Ends of containers are told in whole seconds.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
@@ -54,6 +54,7 @@ impl Checker {
         }
         self.counted(by, &uid, after, old, new, reason)?;
         self.caused(by, after, old, new)?;
+        self.gives_up(after, old, new)?;
         if new.state == Some(State::Failed) && old.state != Some(State::Failed) {
             self.gave_up(server, by, after, new, reason)?;
             match reason {
@@ -84,6 +85,7 @@ impl Checker {
         if let Some(process) = by.process() {
             self.goes_on_from_newest(process, &uid, after, old, new)?;
         }
+        self.is_to_tell(by, after, old, new);
         self.stalled(now, by, after, old, new)
     }
 
@@ -269,6 +271,14 @@ impl Checker {
             demand!(
                 reached.is_none_or(|reached| reported.contains(&reached.path) && Some(reached) != from),
                 "attempt {} is said to have got to {reached:?} from {from:?}",
+                attempt.number
+            );
+            let before = new.attempts.iter().filter(|before| before.number < attempt.number);
+            let before = before.filter_map(|before| step(before.reached.as_deref()));
+            let before = if from.is_some() { step(from) } else { before.max() };
+            demand!(
+                reached.is_none() || step(reached) > before,
+                "attempt {} is said to have got to {reached:?}, and step {before:?} had been saved before",
                 attempt.number
             );
             let waits = new.backoff_until.is_some();

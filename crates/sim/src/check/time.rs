@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use trainyard_api::{Attempt, Cause, State, TrainingJob, TrainingJobStatus, condition};
+use trainyard_api::{Attempt, Cause, State, TrainingJob, TrainingJobStatus, WorkerStatus, condition};
 use trainyard_operator::Watched;
 use trainyard_plan::{World, inputs_of};
 
@@ -67,6 +67,25 @@ impl Checker {
             old.start_time,
             new.start_time
         );
+        demand!(
+            new.completion_time.is_none()
+                || new.completion_time == old.completion_time
+                || is_now(&new.completion_time),
+            "it ended at {:?}, before {:?}, and its clock was {walls:?}",
+            new.completion_time,
+            old.completion_time
+        );
+        for attempt in &new.attempts {
+            let known = old.attempts.iter().find(|known| known.number == attempt.number);
+            let before = known.map(moments).unwrap_or_default();
+            for ((what, time), (_, before)) in moments(attempt).into_iter().zip(before) {
+                demand!(
+                    if before.is_some() { before == time } else { is_now(&time.cloned()) },
+                    "attempt {} {what} at {before:?}, and now at {time:?}; the clock was {walls:?}",
+                    attempt.number
+                );
+            }
+        }
         let is_held =
             |status: &TrainingJobStatus| status.state == Some(State::Suspended) || is_mendable(status);
         let goes_on = is_held(old) && !is_held(new) && new.start_time.is_some();
@@ -119,6 +138,19 @@ impl Checker {
         }
         let counted = |status: &TrainingJobStatus| status.restarts.unwrap_or_default().application;
         let goes_on = open_attempt(new).is_some() && ended.is_none();
+        // Others may wait already: they are not cut short.
+        let is_cut = |before: Timestamp| wall < before && until.is_none_or(|until| until < before);
+        let is_possible = |before: &Timestamp| *before <= began + LONGEST_WAIT;
+        let replaces = |worker: &&WorkerStatus| {
+            let known = old.worker_statuses.iter().find(|known| known.pod_name == worker.pod_name);
+            worker.failed_uid.is_some() && known.is_none_or(|known| known.failed_uid != worker.failed_uid)
+        };
+        demand!(
+            !goes_on
+                || !new.worker_statuses.iter().any(|worker| replaces(&worker))
+                || !before.filter(is_possible).is_some_and(is_cut),
+            "one more is replaced at {wall}; others were to wait until {before:?}, and now it is {until:?}"
+        );
         if goes_on && counted(new) > counted(old) {
             let row = if ran_well(old, new, wall) { 1 } else { counted(new) };
             // Who waits already is not cut short.
@@ -130,10 +162,7 @@ impl Checker {
             return Ok(());
         }
         // Who is replaced without being counted does not wait the first time in a row.
-        let lost = new.worker_statuses.iter().filter(|worker| {
-            let known = old.worker_statuses.iter().find(|known| known.pod_name == worker.pod_name);
-            worker.failed_uid.is_some() && known.is_none_or(|known| known.failed_uid != worker.failed_uid)
-        });
+        let lost = new.worker_statuses.iter().filter(|worker| replaces(worker));
         if let Some(lost) = lost.max_by_key(|worker| worker.restart_count).filter(|_| goes_on) {
             let row = if ran_well(old, new, wall) { 0 } else { (lost.restart_count - 1).min(3) };
             let left = before.filter(|before| *before > wall);
@@ -161,6 +190,16 @@ impl Checker {
         );
         Ok(())
     }
+}
+
+/// What happened to an attempt, and when.
+fn moments(attempt: &Attempt) -> [(&'static str, Option<&Time>); 4] {
+    [
+        ("began", attempt.start_time.as_ref()),
+        ("was complete", attempt.created_time.as_ref()),
+        ("ran", attempt.running_time.as_ref()),
+        ("ended", attempt.end_time.as_ref()),
+    ]
 }
 
 /// The number of the wait that follows the last of these: how many in a row failed without progress as it did, by themselves or by what

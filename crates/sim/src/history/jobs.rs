@@ -87,7 +87,10 @@ impl History {
             let action = self.rng.choice(actions);
             json!({"exitCodes": codes, "action": action})
         };
-        let rules = [rule(json!([2])), rule(json!([127, 143]))];
+        let first = rule(json!([2]));
+        // The first that matches counts. Whoever only lost a peer is no reason to fail for.
+        let is_shared = first["action"] != "Fail";
+        let rules = [first, rule(if is_shared { json!([2, 127, 143]) } else { json!([127, 143]) })];
         let taken =
             json!({"reasons": ["EvictionByEvictionAPI"], "action": self.rng.choice(["Restart", "Fail"])});
         let rules = if self.chance(30) { vec![taken] } else { rules.to_vec() };

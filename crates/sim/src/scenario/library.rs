@@ -240,6 +240,28 @@ pub fn library() -> Vec<Scenario> {
                 Some(State::Completed),
             )
         },
+        Scenario {
+            spec: || TrainingJobSpec { stall_timeout_seconds: Some(40), ..kept() },
+            ..scenario(
+                "silence from the start",
+                // How long the first step takes is known of the attempt before.
+                vec![
+                    run,
+                    |world| world.progress(NAME),
+                    fail,
+                    gone,
+                    wait,
+                    run,
+                    wait,
+                    wait,
+                    gone,
+                    wait,
+                    run,
+                    succeed,
+                ],
+                Some(State::Completed),
+            )
+        },
         scenario(
             "on from a checkpoint",
             vec![run, save, save, fail, gone, run, fail, gone, wait, run, succeed],

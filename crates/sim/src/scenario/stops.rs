@@ -59,7 +59,21 @@ pub(super) fn stops() -> Vec<Scenario> {
             spec: afresh,
             ..scenario(
                 "every attempt starts afresh",
-                vec![run, |world| world.save(NAME), fail, gone, wait, run, succeed],
+                // The second time, it saves the same once more.
+                vec![
+                    run,
+                    |world| world.save(NAME),
+                    fail,
+                    gone,
+                    wait,
+                    run,
+                    |world| world.save(NAME),
+                    fail,
+                    gone,
+                    wait,
+                    run,
+                    succeed,
+                ],
                 Some(State::Completed),
             )
         },

@@ -25,6 +25,8 @@ pub struct Child {
     pub(crate) told: usize,
     /// Where in the journal its watch was first told of it.
     pub(crate) first_told: usize,
+    /// The image of its program.
+    pub image: Option<String>,
     /// The checkpoint that its program was told to go on from.
     pub resume: Option<String>,
     /// Its place in the world of ranks.

@@ -125,6 +125,8 @@ pub struct Server {
     events: BTreeSet<String>,
     /// Budgets for evictions, by name. Nobody watches them.
     budgets: BTreeMap<String, PodDisruptionBudget>,
+    /// The step that the program of each pod has saved last, by uid.
+    pub saved: BTreeMap<String, i64>,
     /// Those of them that are as somebody wanted who did not wait for it any more.
     late_budgets: BTreeSet<String>,
     /// Why budgets cannot be written just now.
@@ -219,6 +221,7 @@ impl Server {
             children: Default::default(),
             events: BTreeSet::new(),
             budgets: BTreeMap::new(),
+            saved: BTreeMap::new(),
             late_budgets: BTreeSet::new(),
             no_budgets: None,
             journal: Default::default(),

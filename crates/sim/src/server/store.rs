@@ -43,6 +43,7 @@ impl Server {
             made,
             told: self.journal[watched(kind) as usize].len(),
             first_told: self.journal[watched(kind) as usize].len(),
+            image: None,
             resume: None,
             rank: None,
             avoids: Vec::new(),

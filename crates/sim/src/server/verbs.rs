@@ -42,6 +42,8 @@ impl Server {
         let written = self.insert(by, kind, &name, value, true, made);
         if let (NewObject::Pod(pod), Some(child)) = (object, self.children[kind as usize].get_mut(&name)) {
             child.resume = variable(pod, "RESUME_FROM_CHECKPOINT");
+            let program = pod.spec.as_ref().and_then(|spec| spec.containers.first());
+            child.image = program.and_then(|program| program.image.clone());
             child.rank = variable(pod, "RANK").or_else(|| variable(pod, "PET_NODE_RANK"));
             child.avoids = avoids(pod);
         }

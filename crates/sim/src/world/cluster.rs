@@ -249,7 +249,15 @@ impl World {
         let now = Timestamp::from_second(self.now().as_second()).unwrap_or_default();
         let checkpoint = {
             let mut server = self.server();
-            let step = server.stored.get(job).and_then(|stored| stored.step).unwrap_or_default() + 10;
+            let resumes = server.job(job).is_some_and(|job| job.spec.resumes());
+            let saved = if resumes {
+                server.stored.get(job).and_then(|stored| stored.step)
+            } else {
+                // It has begun afresh, and saves the same once more.
+                server.saved.get(&uid).copied()
+            };
+            let step = saved.unwrap_or_default() + 10;
+            server.saved.insert(uid.clone(), step);
             let checkpoint = CheckpointStatus {
                 path: format!("/checkpoints/step-{step}"),
                 step: Some(step),

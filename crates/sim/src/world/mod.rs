@@ -250,6 +250,8 @@ impl World {
     /// This operator dies, whatever it is doing.
     pub fn kill_operator(&mut self, index: usize) {
         self.tell(|| format!("operator at {index} dies"));
+        let process = self.operators[index].process();
+        self.check.excuse(process);
         self.operators.remove(index);
     }
 
@@ -272,6 +274,8 @@ impl World {
         self.calls += 1;
         if fate != Fate::Served {
             self.meets(Mishap::Call(fate));
+            let process = self.operators[operator].process();
+            self.check.excuse(process);
         }
         let what = self.operators[operator].let_through(index, fate);
         self.tell(|| match fate {

@@ -166,10 +166,15 @@ impl World {
                 continue;
             }
             let now = lock(&self.house.clock).instant;
-            match self.next_timer() {
-                Some(at) => self.skip(at - now),
-                None => return self.expect_order(),
+            if let Some(at) = self.next_timer() {
+                self.skip(at - now);
+                continue;
             }
+            let owed = Checker::owes_nothing(&self.server());
+            if let Err(complaint) = owed {
+                self.fail(&complaint);
+            }
+            return self.expect_order();
         }
         self.fail("never comes to rest");
     }
@@ -180,6 +185,19 @@ impl World {
         if let Err(complaint) = order {
             self.fail(&complaint);
         }
+    }
+
+    /// Everything is at rest, and everybody knows everything: what is said is what is there.
+    pub(crate) fn expect_truth(&mut self) {
+        let truth = self.check.tells_what_is(&self.server()).and_then(|()| self.check.all_is_told());
+        if let Err(complaint) = truth {
+            self.fail(&complaint);
+        }
+    }
+
+    /// How long nobody has anything to do, as far as they know.
+    pub(crate) fn until_timer(&self) -> Option<Duration> {
+        self.next_timer().map(|at| at.saturating_duration_since(self.instant()))
     }
 
     /// No claim is left of a job that wanted it gone.
@@ -198,6 +216,9 @@ impl World {
         self.expect_order();
         if before != (self.server().version(), self.calls) {
             self.fail("something is written, or asked for, although nothing has changed");
+        }
+        if self.operators.len() == 1 && self.operators[0].misses_nothing() {
+            self.expect_truth();
         }
     }
 }
