@@ -3,8 +3,8 @@
 
 mod support;
 
-use support::{Cluster, job};
-use trainyard_api::{Cause, State};
+use support::{Cluster, job, role};
+use trainyard_api::{Cause, Role, RoleOrder, State};
 
 fn started(change: impl FnOnce(&mut trainyard_api::TrainingJobSpec)) -> Cluster {
     let mut cluster = job("bert").workers(2).with(change).submitted().prompt();
@@ -150,6 +150,24 @@ fn waiting_for_a_quota_is_not_starting_up() {
     assert_eq!((bert.state(), bert.wakes_in()), (State::Initializing, Some(300)));
     bert.sleep();
     assert_eq!(bert.state(), State::Failed, "the pods are there and do not start");
+}
+
+#[test]
+fn who_is_let_in_while_others_wait_for_it_has_to_start_up() {
+    let before = Role { order: Some(RoleOrder::BeforeWorkers), ..role("store", 1) };
+    let with = |spec: &mut trainyard_api::TrainingJobSpec| spec.startup_timeout_seconds = Some(300);
+    let mut bert = job("bert").workers(1).role(before).with(with).submitted().prompt();
+    bert.quota(Some(0));
+    bert.settle();
+    for _ in 0..60 {
+        bert.sleep();
+    }
+    assert_eq!(bert.condition("ResourcesCreated").1, "QuotaExceeded");
+    bert.quota(None);
+    bert.sleep();
+    assert_eq!((bert.pods(), bert.wakes_in()), (vec!["store-0".to_owned()], Some(300)));
+    bert.sleep();
+    assert_eq!((bert.state(), bert.condition("Failed").1), (State::Failed, "StartupTimeout"));
 }
 
 #[test]

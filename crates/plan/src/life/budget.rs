@@ -84,7 +84,7 @@ fn writing_since(draft: &Draft<'_>, known: &DisruptionBudget, gang: &Gang<'_>) -
 }
 
 /// Why the cluster would not do what was asked about the budget, while it is too early to ask again.
-fn obstacle<'a>(draft: &Draft<'a>) -> Option<&'a Obstacle> {
+pub(super) fn obstacle<'a>(draft: &Draft<'a>) -> Option<&'a Obstacle> {
     running::current_obstacles(draft).find(|obstacle| matches!(obstacle.kind, ObstacleKind::Unguarded { .. }))
 }
 

@@ -93,7 +93,7 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
     if room && may_start(draft, &world) {
         staff(draft, &world, &gang, &ignored, number, &inputs);
     }
-    if is_created(draft) {
+    if is_created(draft) && budget::obstacle(draft).is_none() {
         let message = created_message(&world) + &unshared_claim(draft, &world).unwrap_or_default();
         draft.condition(condition::RESOURCES_CREATED, true, "WorkersCreated", message);
     }
@@ -270,15 +270,18 @@ fn overdue(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>) -> Option<
     let starting =
         draft.status.attempts.last().filter(|attempt| attempt.is_open() && attempt.running_time.is_none());
     // Waiting for a quota is not starting up: that begins when the pods are there.
-    let since = starting.and_then(|attempt| match &attempt.created_time {
-        None if awaits_quota(draft) => None,
-        None => attempt.start_time.as_ref(),
-        created => created.as_ref(),
+    let since = starting.and_then(|attempt| match (&attempt.created_time, &attempt.start_time) {
+        // Whoever is there by now has been let in. Others may wait for these.
+        (None, _) if awaits_quota(draft) => {
+            gang.values().filter(|pod| !pod.deleting).filter_map(|pod| pod.created).max()
+        }
+        (Some(since), _) | (None, Some(since)) => Some(since.0),
+        (None, None) => None,
     });
     // Who takes the place of another while the rest goes on has to start up, too.
     let alone = spec.restart_scope() == RestartScope::Worker && starting.is_none();
     let replaced = gang.values().filter(|pod| alone && pod.phase == PodPhase::Pending && !pod.deleting);
-    let since = since.map(|time| time.0).or_else(|| replaced.filter_map(|pod| pod.created).min());
+    let since = since.or_else(|| replaced.filter_map(|pod| pod.created).min());
     let startup = due(since, spec.startup_timeout_seconds);
     if active.is_some_and(|due| due <= draft.now) {
         return Some(Overdue::Active(spec.active_deadline_seconds.unwrap_or_default()));

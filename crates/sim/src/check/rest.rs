@@ -150,8 +150,8 @@ impl Checker {
             }
             let deadline = spec.active_deadline_seconds.filter(|_| status.active_since.is_some());
             demand!(deadline.is_none(), "job {name} goes on, and its deadline of {deadline:?} s is over");
-            // Who waits for room is not being started.
-            let is_limited = spec.startup_timeout_seconds.is_some() && !is_refused(status);
+            // Who waits for room has no pods.
+            let is_limited = spec.startup_timeout_seconds.is_some();
             let Some(open) = open_attempt(status).filter(|_| is_limited) else {
                 continue;
             };

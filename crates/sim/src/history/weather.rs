@@ -161,8 +161,8 @@ impl History {
     fn wait(&mut self) {
         let left = self.world.until_timer().unwrap_or(LONG);
         // Who has details to report does so within a few seconds. Ends and beginnings are told in whole seconds.
-        // A budget that is in the way is told anew with every look, and the node of a pod that does not go is asked for.
-        let is_disturbed = self.world.server().pods().any(Child::is_deleting) || !self.budgets.is_empty();
+        // The node of a pod that does not go is asked for.
+        let is_disturbed = self.world.server().pods().any(Child::is_deleting);
         if left < DETAILS || is_disturbed {
             return;
         }
