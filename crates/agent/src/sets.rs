@@ -7,11 +7,16 @@
 //! What is not sure is taken for whole: a good checkpoint that is not used, or moved aside, is worse than one that turns out to
 //! lack something.
 
+mod row;
+mod words;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
+use self::row::{Key, Lead, Parts, Place, Row, Whole};
+use self::words::{is_average, is_beside_a_model, is_model};
 use crate::crew::{Crews, Lacked};
 use crate::layouts::{self, Candidate, Layout};
 use crate::numbers::{self, Numbers, Shape};
@@ -133,35 +138,6 @@ pub(crate) fn join(found: Vec<Found>, evidence: Evidence<'_>) -> Joined {
     joined
 }
 
-/// A part of a checkpoint, known again in the others of the row.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    series: String,
-    ranks: Vec<u64>,
-    /// Its name says of how many it is one.
-    is_counted: bool,
-}
-
-impl Key {
-    /// And of how many it is one, if its name says so. That of a single part (`1-of-5`) may have another meaning, unless it is padded with
-    /// zeros.
-    fn of(path: &str) -> (Self, Option<(u64, bool)>) {
-        let Shape { series, ranks, of, is_padded, .. } = numbers::shape(path);
-        (Self { series, ranks, is_counted: of.is_some() }, of.map(|of| (of, is_padded)))
-    }
-
-    /// It has a result in its name, which not every save may be good enough for.
-    fn is_measured(&self) -> bool {
-        self.series.contains("#.#")
-    }
-
-    fn words(&self) -> String {
-        let ranks = self.ranks.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
-        let name = self.series.trim_start_matches('/');
-        if ranks.is_empty() { name.to_owned() } else { format!("{name} of rank {ranks}") }
-    }
-}
-
 /// One candidate of a set: a file, or a directory with all of its files.
 struct Member {
     found: Found,
@@ -247,174 +223,6 @@ fn one_by_one(members: Vec<Member>) -> Vec<Vec<Member>> {
         saves.entry(shape(&member).others).or_default().push(member);
     }
     saves.into_values().collect()
-}
-
-/// All parts of a set, by their series.
-#[derive(Debug, Default)]
-struct Parts(BTreeMap<String, BTreeSet<Key>>);
-
-impl Parts {
-    fn has(&self, key: &Key) -> bool {
-        self.of(&key.series).is_some_and(|parts| parts.contains(key))
-    }
-
-    fn of(&self, series: &str) -> Option<&BTreeSet<Key>> {
-        self.0.get(series)
-    }
-
-    fn all(&self) -> impl Iterator<Item = &Key> {
-        self.0.values().flatten()
-    }
-
-    /// Only sets of the same kind say anything about each other: a program may save in the middle of an epoch, under other names.
-    fn is_like(&self, other: &Parts) -> bool {
-        self.0.keys().any(|series| other.0.contains_key(series))
-    }
-}
-
-/// A set that was found whole, as the ones after it are held to it.
-struct Whole<'a> {
-    crew: Option<usize>,
-    parts: &'a Parts,
-    roots: Vec<String>,
-    far: Option<i64>,
-    lead: Option<Lead>,
-    /// What the last ones after it lacked, and how many of them in a row.
-    missed: BTreeSet<Key>,
-    times: usize,
-    /// And how many had been moved aside for the same before.
-    noted: usize,
-}
-
-/// The file that a set is named by.
-struct Lead {
-    key: Key,
-    layout: Layout,
-}
-
-/// When so many in a row lack the same, their program saves otherwise than before.
-const GIVEN_UP: usize = 5;
-
-impl Whole<'_> {
-    fn is_given_up(&mut self, missing: &BTreeSet<Key>, crews: Option<&Crews>) -> bool {
-        self.times = if self.missed == *missing { self.times + 1 } else { 1 };
-        self.missed.clone_from(missing);
-        let lacked = self.lacked();
-        self.noted =
-            crews.zip(lacked).map_or(0, |(crews, lacked)| crews.times(&lacked.after, &lacked.missing));
-        self.times + self.noted >= GIVEN_UP
-    }
-
-    fn lacked(&self) -> Option<Lacked> {
-        let missing = self.missed.iter().map(Key::words).collect::<Vec<_>>().join(", ");
-        Some(Lacked { after: self.roots.first()?.clone(), missing, times: self.times + self.noted })
-    }
-}
-
-/// The sets of a family that were found whole, oldest first.
-#[derive(Default)]
-struct Row<'a>(Vec<Whole<'a>>);
-
-impl<'a> Row<'a> {
-    /// The last one of this kind, if the same workers saved it: others may save otherwise.
-    fn last_like(&self, parts: &Parts, crew: usize) -> Option<usize> {
-        let last = self.0.iter().rposition(|whole| whole.parts.is_like(parts))?;
-        (self.0[last].crew == Some(crew)).then_some(last)
-    }
-
-    /// The one of the same kind, and of the same workers, before another.
-    fn before(&self, index: usize) -> Option<&Whole<'a>> {
-        let Whole { crew, parts, .. } = &self.0[index];
-        self.0[..index].iter().rfind(|whole| whole.parts.is_like(parts)).filter(|whole| whole.crew == *crew)
-    }
-}
-
-/// A set beside the last of its kind that was whole, the one before that, and all others.
-struct Place<'a> {
-    own: &'a Parts,
-    far: Option<i64>,
-    before: Option<&'a Whole<'a>>,
-    earlier: Option<&'a Whole<'a>>,
-    all: &'a [Parts],
-    index: usize,
-}
-
-impl Place<'_> {
-    fn was_there(&self, key: &Key) -> bool {
-        self.before.is_some_and(|before| before.parts.has(key))
-    }
-
-    /// Has it all that the one before has?
-    fn has_all(&self) -> bool {
-        self.before.is_some_and(|before| before.parts.all().all(|key| self.own.has(key)))
-    }
-
-    /// The next of its kind.
-    fn next(&self) -> Option<&Parts> {
-        self.all[self.index + 1..].iter().find(|next| next.is_like(self.own))
-    }
-
-    /// The ranks that saved the last one, and not this. Others may have taken their place: `part-2` after `part-1`.
-    fn missing_ranks(&self) -> BTreeSet<Key> {
-        let Some(before) = self.before else { return BTreeSet::new() };
-        let missing = self.own.0.iter().filter_map(|(series, own)| {
-            let before = before.parts.of(series)?;
-            own.is_subset(before).then(|| before.difference(own))
-        });
-        missing.flatten().filter(|key| !key.ranks.is_empty() && !key.is_counted).cloned().collect()
-    }
-
-    /// What the one before has and this has not, unless the next lacks it, too.
-    fn missing(&self) -> impl Iterator<Item = &Key> {
-        let goes_on = |key: &&Key| self.next().is_none_or(|next| next.has(key));
-        let of_before = self.before.into_iter().flat_map(|before| before.parts.all());
-        of_before.filter(|key| key.ranks.is_empty() && !self.own.has(key)).filter(goes_on)
-    }
-
-    /// A model and its optimizer are saved together, unless that is a habit of the past. Other files may come with every tenth step,
-    /// or with a better result only.
-    fn missing_half(&self) -> Option<&Key> {
-        let is_only_beside = self.own.all().all(|own| is_beside_a_model(&own.series));
-        let is_half = |key: &&Key| !key.is_measured() && is_only_beside != is_beside_a_model(&key.series);
-        self.missing().find(is_half)
-    }
-
-    /// Do these come with every save? The last two had it, and were no further apart than this is from the last: in between, it may be
-    /// left out every time.
-    fn is_habit(&self, key: &Key) -> bool {
-        let (Some(before), Some(earlier)) = (self.before, self.earlier) else { return false };
-        let apart = |far: Option<i64>, from: Option<i64>| Some(far? - from?);
-        earlier.parts.has(key) && apart(before.far, earlier.far) <= apart(self.far, before.far)
-    }
-
-    /// Do others of its kind lack it, too?
-    fn comes_and_goes(&self, key: &Key) -> bool {
-        let others = self.all.iter().enumerate().filter(|(index, _)| *index != self.index);
-        others.filter(|(_, other)| other.is_like(self.own)).any(|(_, other)| !other.has(key))
-    }
-
-    /// Has it only what was beside the file that the one before is named by?
-    fn lacks_lead(&self, own_layouts: &BTreeSet<Layout>) -> bool {
-        let lead = self.before.and_then(|before| before.lead.as_ref());
-        let Some(Lead { key, layout }) = lead.filter(|lead| !lead.key.is_measured()) else { return false };
-        if self.own.of(&key.series).is_some() {
-            return false;
-        }
-        let is_own = |is: fn(&str) -> bool| self.own.all().any(|own| is(&own.series));
-        let is_beside = |series: &str| is_average(series) || is_beside_a_model(series);
-        let is_clear =
-            is_model(&key.series) && !is_own(is_model) || own_layouts.iter().all(|own| own > layout);
-        let lacks = |parts: &&Parts| parts.of(&key.series).is_none();
-        if !is_clear {
-            return self.next().is_none_or(|next| !lacks(&next));
-        }
-        // Whether the program does without it from now on shows after a while.
-        let like = |parts: &&Parts| parts.is_like(self.own);
-        let earlier = self.all[..self.index].iter().rev().filter(like).take_while(lacks).count();
-        let later = self.all[self.index..].iter().filter(like).take_while(lacks).count();
-        let is_given_up = earlier + later >= GIVEN_UP && !self.own.all().all(|own| is_beside(&own.series));
-        !is_given_up
-    }
 }
 
 /// What a set lacks, in words.
@@ -618,35 +426,5 @@ fn as_one(found: &[Found], tree: &Tree) -> Option<Candidate> {
         roots: all(|candidate| &candidate.roots),
         files: all(|candidate| &candidate.files),
         witnesses: all(|candidate| &candidate.witnesses),
-    })
-}
-
-/// By its name; directories above may be called anything.
-fn is_beside_a_model(path: &str) -> bool {
-    let name = tree::name(path).to_lowercase();
-    ["optim", "sched", "scaler", "rng", "random", "dataloader"].iter().any(|word| name.contains(word))
-        || is_called(&name, "opt")
-}
-
-/// Is it called what programs resume from, or nothing at all? `model-epoch-3.pt`, `epoch-3.pt`; not `samples-epoch-3.pt`.
-fn is_model(path: &str) -> bool {
-    const WORDS: [&str; 7] = ["model", "net", "weights", "checkpoint", "ckpt", "state", "params"];
-    let name = tree::name(path).to_lowercase();
-    numbers::is_pure(&name) || name.split(|c: char| !c.is_alphabetic()).any(|word| WORDS.contains(&word))
-}
-
-/// A second copy of a model: an average of its weights.
-fn is_average(path: &str) -> bool {
-    let name = tree::name(path).to_lowercase();
-    ["ema", "swa", "average"].iter().any(|word| is_called(&name, word))
-}
-
-/// Is this one of the words of a name? `opt-125m` is the name of a model.
-fn is_called(name: &str, word: &str) -> bool {
-    name.match_indices(word).any(|(at, _)| {
-        let (before, after) = (&name[..at], &name[at + word.len()..]);
-        let is_size =
-            after.strip_prefix(['-', '_']).is_some_and(|it| it.starts_with(|c: char| c.is_ascii_digit()));
-        !before.ends_with(char::is_alphabetic) && !after.starts_with(char::is_alphabetic) && !is_size
     })
 }
