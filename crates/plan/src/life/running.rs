@@ -63,7 +63,7 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
         let ignored = draft.status.worker_statuses.iter().filter(|worker| worker.ignored).count();
         return ending::complete(draft, ignored);
     }
-    if let Some(reason) = overdue(draft, &world, &gang) {
+    if let Some(reason) = overdue(draft, &world, &gang, &ignored) {
         return reason.fail(draft);
     }
     match verdict {
@@ -262,7 +262,7 @@ enum Overdue {
     Startup(i64, Option<String>),
 }
 
-fn overdue(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>) -> Option<Overdue> {
+fn overdue(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, ignored: &[&str]) -> Option<Overdue> {
     let spec = &draft.snapshot.job.spec;
     let due =
         |since: Option<Timestamp>, limit: Option<i64>| Some(later(since?, SignedDuration::from_secs(limit?)));
@@ -271,9 +271,10 @@ fn overdue(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>) -> Option<
         draft.status.attempts.last().filter(|attempt| attempt.is_open() && attempt.running_time.is_none());
     // Waiting for a quota is not starting up: that begins when the pods are there.
     let since = starting.and_then(|attempt| match (&attempt.created_time, &attempt.start_time) {
-        // Whoever is there by now has been let in. Others may wait for these.
+        // All who may be there by now have been let in; others wait for these to start.
         (None, _) if awaits_quota(draft) => {
-            gang.values().filter(|pod| !pod.deleting).filter_map(|pod| pod.created).max()
+            let are_in = missing(world, gang, ignored).is_empty();
+            are_in.then(|| gang.values().filter_map(|pod| pod.created).max()).flatten()
         }
         (Some(since), _) | (None, Some(since)) => Some(since.0),
         (None, None) => None,
@@ -491,15 +492,8 @@ pub(super) fn blocker(draft: &Draft<'_>, world: &World<'_>) -> Option<String> {
         .or_else(|| claim.map(|claim| format!("claim {}", claim.name)))
 }
 
-/// Creates the pods that are missing, in the order of their roles.
-fn staff(
-    draft: &mut Draft<'_>,
-    world: &World<'_>,
-    gang: &Gang<'_>,
-    ignored: &[&str],
-    number: i32,
-    inputs: &str,
-) {
+/// Who is to be there by now and is not: whose turn it is, in the order of the roles.
+fn missing<'w>(world: &'w World<'w>, gang: &Gang<'_>, ignored: &[&str]) -> Vec<Member<'w, 'w>> {
     let started = |order: RoleOrder| {
         world.members().filter(|member| member.role.order == order && member.role.replicas > 0).all(
             |member| {
@@ -515,11 +509,23 @@ fn staff(
         RoleOrder::WithWorkers => started(RoleOrder::BeforeWorkers),
         RoleOrder::AfterWorkers => started(RoleOrder::BeforeWorkers) && started(RoleOrder::WithWorkers),
     };
-    let complete = is_created(draft);
-    let missing: Vec<Member<'_, '_>> = world
-        .members()
-        .filter(|member| !complete && !gang.contains_key(member.pod_name(world.job).as_str()) && turn(member))
-        .collect();
+    let is_there = |member: &Member<'_, '_>| gang.contains_key(member.pod_name(world.job).as_str());
+    world.members().filter(|member| !is_there(member) && turn(member)).collect()
+}
+
+/// Creates the pods that are missing, in the order of their roles.
+fn staff(
+    draft: &mut Draft<'_>,
+    world: &World<'_>,
+    gang: &Gang<'_>,
+    ignored: &[&str],
+    number: i32,
+    inputs: &str,
+) {
+    if is_created(draft) {
+        return;
+    }
+    let missing = missing(world, gang, ignored);
     if missing.is_empty() {
         return;
     }

@@ -81,7 +81,10 @@ fn same_failures(attempts: &[Attempt]) -> bool {
         let error = attempt.error.clone().filter(|_| attempt.cause == Some(Cause::Application));
         is_told.then_some((attempt.cause, error))
     };
-    let Some(last) = attempts.last().filter(is_own).and_then(told) else { return false };
-    let row = attempts.iter().rev().take_while(|attempt| !attempt.made_progress()).filter(is_own);
+    let Some(ended) = attempts.last().filter(is_own) else { return false };
+    let Some(last) = told(ended) else { return false };
+    // Another spec is another story.
+    let row = attempts.iter().rev().take_while(|attempt| attempt.inputs == ended.inputs);
+    let row = row.take_while(|attempt| !attempt.made_progress()).filter(is_own);
     row.take_while(|attempt| told(attempt).as_ref() == Some(&last)).count() >= SAME_FAILURES
 }
