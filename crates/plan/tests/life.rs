@@ -4,8 +4,8 @@ mod support;
 
 use support::{Job, job, role};
 use trainyard_api::{
-    Cause, CleanPodPolicy, Phase, ProgressSpec, Role, RoleOrder, RoleSuccess, State, TrainingJobSpec,
-    WorkerCounts,
+    Cause, CleanPodPolicy, FailureAction, FailurePolicy, FailureRule, Phase, ProgressSpec, Role, RoleOrder,
+    RoleSuccess, State, SuccessPolicy, TrainingJobSpec, WorkerCounts,
 };
 use trainyard_plan::StatusWrite;
 
@@ -697,6 +697,48 @@ fn progress_is_told_every_five_seconds_and_ends_at_all() {
     let status = bert.status();
     assert_eq!((status.state, status.progress.as_deref()), (Some(State::Completed), Some("100%")));
     assert_eq!(status.metrics.get("loss"), Some(&0.5));
+}
+
+#[test]
+fn how_far_it_was_at_the_end_is_what_it_said_or_what_its_policy_tells() {
+    let ended = |epoch: i32, policy: Option<SuccessPolicy>, ignores: bool| {
+        let rule = FailureRule {
+            exit_codes: Some(vec![3]),
+            reasons: None,
+            log_pattern: None,
+            action: FailureAction::Ignore,
+        };
+        let mut bert = job("bert")
+            .workers(2)
+            .with(|spec| {
+                spec.success_policy = policy;
+                spec.failure_policy =
+                    Some(Box::new(FailurePolicy { restart_scope: None, rules: Some(vec![rule]) }));
+            })
+            .running();
+        let mut progress = trainyard_progress::Progress::default();
+        let said = format!(r#"{{"epoch": {epoch}, "epochs": 4}}"#);
+        progress.take(trainyard_progress::read(&said).unwrap(), bert.now);
+        bert.progress = Some(progress);
+        bert.settle();
+        if ignores {
+            bert.fail("workers-1", 3);
+            bert.settle();
+        }
+        bert.succeed("workers-0");
+        bert.settle();
+        if !ignores && policy.is_none() {
+            bert.succeed("workers-1");
+            bert.settle();
+        }
+        assert_eq!(bert.state(), State::Completed);
+        bert.status().progress.clone().unwrap_or_default()
+    };
+    assert_eq!(ended(3, None, false), "100%", "all have succeeded");
+    assert_eq!(ended(4, None, true), "100%", "it says so");
+    assert_eq!(ended(3, None, true), "75%");
+    assert_eq!(ended(1, Some(SuccessPolicy::AnyWorker), false), "25%", "one was enough");
+    assert_eq!(ended(3, Some(SuccessPolicy::Leader), false), "100%");
 }
 
 #[test]

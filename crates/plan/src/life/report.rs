@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use trainyard_api::{
     AllocatedResources, Cause, CheckpointDefaults, CheckpointStatus, CleanPodPolicy, Effective, Phase,
-    RestartScope, TrainingJob, WorkerCounts, WorkerStatus, condition, names,
+    RestartScope, State, SuccessPolicy, TrainingJob, TrainingJobSpec, WorkerCounts, WorkerStatus, condition,
+    names,
 };
 
 use super::judge::{Gang, is_copying};
@@ -106,8 +107,7 @@ fn progress(draft: &mut Draft<'_>) {
     status.total_epochs = progress.epochs.map(whole).or(given);
     status.current_epoch = progress.epoch.map(whole).or(status.current_epoch);
     status.metrics = progress.metrics.iter().map(|(name, value)| (name.clone(), *value)).collect();
-    #[expect(clippy::cast_precision_loss, reason = "a number of epochs")]
-    let epochs = given.map(|epochs| epochs as f64);
+    let epochs = given_epochs(&snapshot.job.spec);
     if let Some(fraction) = progress.fraction(epochs) {
         // 100% is for a job that is done.
         status.progress = Some(format!("{:.0}%", (fraction * 100.0).floor().min(99.0)));
@@ -118,6 +118,11 @@ fn progress(draft: &mut Draft<'_>) {
     if let (Some(start), Some(updated)) = (&status.start_time, progress.updated) {
         status.duration = Some(text::duration(updated.duration_since(start.0)));
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a number of epochs")]
+fn given_epochs(spec: &TrainingJobSpec) -> Option<f64> {
+    spec.total_epochs().map(|epochs| epochs as f64)
 }
 
 /// Where the programs of an attempt that stalled hung, once they have said so.
@@ -251,10 +256,19 @@ fn whole(number: f64) -> i64 {
     number.floor() as i64
 }
 
-/// The training is over: nothing is left to estimate. Whether it has done it all is known of one whose workers all succeeded.
+/// The training is over: nothing is left to estimate. Whether it has done it all is known of one whose workers all succeeded, and of one
+/// that said so.
 pub(super) fn conclude_progress(draft: &mut Draft<'_>, all_done: bool) {
     draft.status.estimated_completion = None;
-    if all_done && draft.status.progress.is_some() {
+    let spec = &draft.snapshot.job.spec;
+    // One worker is enough there, and this is how far the leading one was.
+    let says_little = spec.success_policy() == SuccessPolicy::AnyWorker;
+    let progress = draft.snapshot.progress.as_ref();
+    let fraction = progress.and_then(|progress| progress.fraction(given_epochs(spec)));
+    let has_done_all = fraction.is_some_and(|fraction| fraction >= 1.0);
+    let is_over = draft.status.state == Some(State::Completed);
+    let is_all = is_over && has_done_all || all_done && !says_little;
+    if is_all && draft.status.progress.is_some() {
         draft.status.progress = Some("100%".to_owned());
     }
 }
