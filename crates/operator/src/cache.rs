@@ -129,7 +129,7 @@ impl Named for PodView {
     }
 
     fn has_ended(&self) -> bool {
-        self.is_finished() && !self.lingers
+        self.is_finished() && self.lingers.is_none()
     }
 }
 

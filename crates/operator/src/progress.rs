@@ -303,7 +303,7 @@ impl Shared {
                 // An agent goes on for a moment after its program.
                 let over = match voice {
                     Voice::Program => pod.is_finished(),
-                    Voice::Agent => pod.is_finished() && !pod.lingers,
+                    Voice::Agent => pod.is_finished() && pod.lingers.is_none(),
                 };
                 pod.uid == uid && !over
             })

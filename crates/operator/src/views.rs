@@ -15,7 +15,9 @@ use kube::core::{ClusterResourceScope, NamespaceResourceScope};
 use serde::{Deserialize, Deserializer};
 use trainyard_api::checkpoint::AGENT_CONTAINER;
 use trainyard_api::names;
-use trainyard_plan::{ClaimView, Disruption, Exit, ObjectView, PodPhase, PodView, Waiting, fingerprint};
+use trainyard_plan::{
+    ClaimView, Company, Disruption, Exit, ObjectView, PodPhase, PodView, Waiting, fingerprint,
+};
 
 macro_rules! slim {
     ($slim:ident of $full:ty, $scope:ty { $($field:ident : $kind:ty),* $(,)? }) => {
@@ -198,6 +200,7 @@ impl Viewed for SlimPod {
         let disruption = self.disruption();
         let untouched_since = self.untouched_since();
         let lingers = exit.is_some() && self.status.phase.as_deref() == Some("Running");
+        let company = if self.has_company() { Company::Others } else { Company::Sidecars };
         let notes = self.metadata.annotations.as_ref();
         let note = |name: &str| notes.and_then(|notes| notes.get(name)).map(|note| note.as_str().into());
         PodView {
@@ -231,8 +234,7 @@ impl Viewed for SlimPod {
                 let begun = state.running.is_some() || state.terminated.is_some();
                 container.name == AGENT_CONTAINER && begun
             }),
-            lingers,
-            stays: lingers && self.has_company(),
+            lingers: lingers.then_some(company),
             node: self.spec.node_name,
             name: self.metadata.name.clone().unwrap_or_default(),
             uid: self.metadata.uid.clone().unwrap_or_default(),
@@ -576,9 +578,9 @@ mod tests {
         let beside =
             json!({"phase": "Running", "initContainerStatuses": agent, "containerStatuses": [ended]});
         let company = json!({"phase": "Running", "containerStatuses": [ended, other]});
-        for (status, stays) in [(beside, false), (company, true)] {
+        for (status, with) in [(beside, Company::Sidecars), (company, Company::Others)] {
             let pod = view(json!({}), status);
-            assert_eq!((pod.phase, pod.lingers, pod.stays), (PodPhase::Failed, true, stays));
+            assert_eq!((pod.phase, pod.lingers), (PodPhase::Failed, Some(with)));
         }
     }
 

@@ -26,8 +26,8 @@ pub use life::{UNREADABLE, force_due, plan};
 pub use plan::{Importance, NewObject, Notice, Patch, Plan, StatusWrite, Step, Target, TargetKind};
 pub use settings::Settings;
 pub use snapshot::{
-    AgentView, ClaimView, Disruption, Exit, Listening, NodeNotice, NodeState, NodeView, ObjectView, Obstacle,
-    ObstacleKind, PodPhase, PodView, Snapshot, Stacks, Tail, Vanished, Waiting,
+    AgentView, ClaimView, Company, Disruption, Exit, Listening, NodeNotice, NodeState, NodeView, ObjectView,
+    Obstacle, ObstacleKind, PodPhase, PodView, Snapshot, Stacks, Tail, Vanished, Waiting,
 };
 pub use words::blames_a_peer;
 pub use world::{Member, Rank, World};

@@ -84,10 +84,8 @@ pub struct PodView {
     /// When it should be gone, if it is marked for deletion.
     pub leaves_by: Option<Timestamp>,
     pub phase: PodPhase,
-    /// Its training container has ended, but something beside it still runs.
-    pub lingers: bool,
-    /// What runs beside it will not end by itself: a container of the template's that is no sidecar as Kubernetes knows them.
-    pub stays: bool,
+    /// What still runs beside its training container, which has ended.
+    pub lingers: Option<Company>,
     /// The agent in it has been started, so that there is something to hear.
     pub agent_started: bool,
     pub node: Option<String>,
@@ -136,6 +134,15 @@ pub struct Listening {
     pub began: Timestamp,
     /// Since when there was no break; if there never was one, since it began. What was said during a break is told at once after it.
     pub since: Timestamp,
+}
+
+/// What may run beside a program that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Company {
+    /// Sidecars as Kubernetes knows them, which it ends then.
+    Sidecars,
+    /// Another container of the template's, which ends when it likes.
+    Others,
 }
 
 /// What the pods of an attempt that stalled were heard to say about where they hang.

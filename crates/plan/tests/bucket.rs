@@ -5,7 +5,7 @@ mod support;
 use serde_json::json;
 use support::{Cluster, job};
 use trainyard_api::{AgentReport, Cause, CheckpointStatus, State};
-use trainyard_plan::{NewObject, Tail};
+use trainyard_plan::{Company, NewObject, Tail};
 
 const PLACE: &str = "s3://models/runs/ml/bert";
 
@@ -157,13 +157,13 @@ fn who_waits_for_a_leader_that_the_storage_holds_back_is_not_to_blame() {
 fn a_job_is_done_when_its_last_checkpoint_has_arrived() {
     let mut bert = running();
     bert.succeed_all();
-    bert.change_pod("workers-0", |pod| pod.lingers = true);
+    bert.change_pod("workers-0", |pod| pod.lingers = Some(Company::Sidecars));
     bert.settle();
     assert_eq!(bert.state(), State::Running);
     assert!(bert.message().contains("is being copied to the bucket"), "{}", bert.message());
     assert_eq!(bert.pods(), ["workers-0", "workers-1"], "nobody disturbs the copy");
     bert.agent = Some(saved("epoch-10.pt", 10));
-    bert.change_pod("workers-0", |pod| pod.lingers = false);
+    bert.change_pod("workers-0", |pod| pod.lingers = None);
     bert.settle();
     assert_eq!(bert.state(), State::Completed);
     assert_eq!(bert.status().checkpoint, saved("epoch-10.pt", 10).checkpoint);
@@ -173,10 +173,10 @@ fn a_job_is_done_when_its_last_checkpoint_has_arrived() {
 fn a_job_whose_last_checkpoint_was_lost_says_so_at_the_end() {
     let mut bert = running();
     bert.succeed_all();
-    bert.change_pod("workers-0", |pod| pod.lingers = true);
+    bert.change_pod("workers-0", |pod| pod.lingers = Some(Company::Sidecars));
     bert.agent = Some(AgentReport { unsent: Some("epoch-10.pt".into()), ..saved("epoch-9.pt", 9) });
     bert.settle();
-    bert.change_pod("workers-0", |pod| pod.lingers = false);
+    bert.change_pod("workers-0", |pod| pod.lingers = None);
     bert.settle();
     assert_eq!(bert.state(), State::Completed);
     let lost = "checkpoint epoch-10.pt did not arrive in s3://";
@@ -212,7 +212,7 @@ fn a_leader_that_is_lost_before_its_last_checkpoint_has_arrived_is_not_done() {
     let mut bert = running();
     bert.agent = Some(saved("epoch-8.pt", 8));
     bert.succeed_all();
-    bert.change_pod("workers-0", |pod| pod.lingers = true);
+    bert.change_pod("workers-0", |pod| pod.lingers = Some(Company::Sidecars));
     bert.settle();
     bert.operator_restarts();
     bert.remove_pod("workers-0");
@@ -243,7 +243,7 @@ fn a_copy_that_is_under_way_gets_time_when_a_collective_breaks() {
     // The leading program is gone, and its agent may be about to copy what was saved last.
     let mut bert = running();
     bert.fail("workers-0", 1);
-    bert.change_pod("workers-0", |pod| pod.lingers = true);
+    bert.change_pod("workers-0", |pod| pod.lingers = Some(Company::Sidecars));
     bert.settle();
     assert_eq!(bert.graces, [Some(30), Some(2)]);
 }

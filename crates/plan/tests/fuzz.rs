@@ -13,8 +13,8 @@ use trainyard_api::{
     State, TrainingJobSpec, TrainingJobStatus, WorkerStatus, names,
 };
 use trainyard_plan::{
-    ClaimView, Disruption, Exit, NewObject, ObjectView, Obstacle, ObstacleKind, PodPhase, PodView, Settings,
-    Snapshot, Waiting,
+    ClaimView, Company, Disruption, Exit, NewObject, ObjectView, Obstacle, ObstacleKind, PodPhase, PodView,
+    Settings, Snapshot, Waiting,
 };
 
 const UID: &str = "uid-of-bert";
@@ -266,8 +266,11 @@ fn pod() -> impl Strategy<Value = (PodView, bool)> {
                 deleting: deleting && uid % 3 == 0,
                 leaves_by: None,
                 phase,
-                lingers: uid % 5 == 0 && matches!(phase, PodPhase::Succeeded | PodPhase::Failed),
-                stays: uid % 10 == 0 && matches!(phase, PodPhase::Succeeded | PodPhase::Failed),
+                lingers: match uid % 10 {
+                    0 if matches!(phase, PodPhase::Succeeded | PodPhase::Failed) => Some(Company::Others),
+                    5 if matches!(phase, PodPhase::Succeeded | PodPhase::Failed) => Some(Company::Sidecars),
+                    _ => None,
+                },
                 agent_started: false,
                 node: node.map(Into::into),
                 exit: exit.map(|(code, reason, at)| {

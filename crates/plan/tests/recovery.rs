@@ -9,7 +9,7 @@ use trainyard_api::{
     AgentReport, Cause, CheckpointStatus, FailureAction, FailurePolicy, FailureRule, RestartScope, State,
     SuccessPolicy,
 };
-use trainyard_plan::{NewObject, NodeState, NodeView, Stacks, Step};
+use trainyard_plan::{Company, NewObject, NodeState, NodeView, Stacks, Step};
 
 fn rule(action: FailureAction) -> FailureRule {
     FailureRule { exit_codes: None, reasons: None, log_pattern: None, action }
@@ -574,7 +574,7 @@ fn who_hangs_when_the_leader_is_done_has_stalled() {
         .running();
     spoke(&mut bert);
     bert.succeed("workers-0");
-    bert.change_pod("workers-0", |pod| pod.lingers = true);
+    bert.change_pod("workers-0", |pod| pod.lingers = Some(Company::Sidecars));
     bert.settle();
     bert.pass(1000);
     assert_eq!(bert.state(), State::Running);

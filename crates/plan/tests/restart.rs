@@ -5,7 +5,7 @@ mod support;
 use jiff::SignedDuration;
 use support::{Cluster, job, role};
 use trainyard_api::{Cause, Phase, RestartPolicy, Role, State};
-use trainyard_plan::Vanished;
+use trainyard_plan::{Company, Vanished};
 
 /// A job with two running workers.
 fn running(job: support::Job) -> Cluster {
@@ -447,7 +447,7 @@ fn a_pod_whose_sidecar_lingers_is_done_and_goes_with_the_rest() {
     bert.run_all();
     bert.settle();
     bert.succeed_all();
-    bert.change_pod("workers-0", |pod| (pod.lingers, pod.stays) = (true, true));
+    bert.change_pod("workers-0", |pod| pod.lingers = Some(Company::Others));
     bert.settle();
     assert_eq!(bert.state(), State::Completed);
     assert_eq!(bert.pods(), ["workers-1"], "what still runs is removed, what has ended stays");
@@ -457,7 +457,7 @@ fn a_pod_whose_sidecar_lingers_is_done_and_goes_with_the_rest() {
 fn a_leader_whose_agent_is_about_to_end_stays_for_whoever_reads_its_log() {
     let mut bert = job("bert").workers(2).with(|spec| spec.backoff_limit = Some(0)).running();
     bert.fail("workers-0", 3);
-    bert.change_pod("workers-0", |pod| pod.lingers = true);
+    bert.change_pod("workers-0", |pod| pod.lingers = Some(Company::Sidecars));
     bert.settle();
     assert_eq!(bert.state(), State::Failed);
     assert_eq!(bert.pods(), ["workers-0"]);

@@ -78,7 +78,7 @@ fn writing_since(draft: &Draft<'_>, known: &DisruptionBudget, gang: &Gang<'_>) -
     }
     let Some(agent) = &draft.snapshot.agent else { return known.writing_since.clone() };
     let mut pods = gang.values();
-    let is_there = pods.any(|pod| pod.uid == agent.pod && (pod.lingers || !pod.is_finished()));
+    let is_there = pods.any(|pod| pod.uid == agent.pod && (pod.lingers.is_some() || !pod.is_finished()));
     let is_writing = is_there && agent.report.writing;
     is_writing.then(|| known.writing_since.clone().unwrap_or_else(|| draft.time()))
 }

@@ -6,7 +6,7 @@ use super::judge::Ending;
 use super::{backoff, force, policy, report};
 use crate::build;
 use crate::draft::{Draft, delete_pod, target, whole_seconds};
-use crate::snapshot::{PodPhase, PodView, Snapshot};
+use crate::snapshot::{Company, PodPhase, PodView, Snapshot};
 use crate::text;
 use crate::world::World;
 
@@ -88,7 +88,9 @@ pub(super) fn clean_up(draft: &mut Draft<'_>) {
         CleanPodPolicy::All => draft.delete_pods(snapshot.own_pods()),
         CleanPodPolicy::Running => {
             // The agent ends by itself, when it has looked once more; then the pod and its log stay as those of the others do.
-            draft.delete_pods(snapshot.own_pods().filter(|pod| !pod.is_finished() || pod.stays));
+            draft.delete_pods(
+                snapshot.own_pods().filter(|pod| !pod.is_finished() || pod.lingers == Some(Company::Others)),
+            );
         }
     }
 }
@@ -152,7 +154,7 @@ const COPY_GRACE: u32 = 30;
 fn copies(snapshot: &Snapshot, pod: &PodView) -> bool {
     let is_leader = pod.name == World::of(&snapshot.job).leader();
     let says_so = snapshot.agent.as_ref().is_some_and(|agent| agent.pod == pod.uid && agent.report.writing);
-    snapshot.job.spec.checkpoint_bucket().is_some() && is_leader && (pod.lingers || says_so)
+    snapshot.job.spec.checkpoint_bucket().is_some() && is_leader && (pod.lingers.is_some() || says_so)
 }
 
 /// Writes down why the attempt ended.

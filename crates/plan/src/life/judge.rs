@@ -495,7 +495,7 @@ const CATCHING_UP: SignedDuration = SignedDuration::from_secs(10);
 pub(super) fn is_copying(snapshot: &Snapshot, world: &World<'_>, gang: &Gang<'_>) -> bool {
     let leader = gang.get(world.leader().as_str());
     snapshot.job.spec.checkpoint_bucket().is_some()
-        && leader.is_some_and(|pod| pod.lingers && pod.phase == PodPhase::Succeeded)
+        && leader.is_some_and(|pod| pod.lingers.is_some() && pod.phase == PodPhase::Succeeded)
 }
 
 /// Who failed first.
