@@ -253,3 +253,21 @@ fn has_arrived(echo: &Echo, cache: &Cache, key: &JobKey) -> bool {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_before_the_first_look_is_kept_and_what_is_of_another_job_is_not() {
+        let mut memory = Memory::default();
+        memory.vanished.push(Vanished { name: "bert-workers-0".into(), attempt: Some(1) });
+        memory.expect(vec![Echo::Job(7)], Instant::now());
+        memory.is_about("uid-1");
+        assert_eq!((memory.vanished.len(), memory.echoes.len()), (1, 1));
+        memory.is_about("uid-1");
+        assert_eq!((memory.vanished.len(), memory.echoes.len()), (1, 1));
+        memory.is_about("uid-2");
+        assert!(memory.vanished.is_empty() && memory.echoes.is_empty() && !memory.is_before_own(1));
+    }
+}

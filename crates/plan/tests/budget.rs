@@ -195,6 +195,12 @@ fn somebody_elses_is_left_alone_and_told_of() {
     let condition = bert.status().condition("ResourcesCreated").unwrap().clone();
     assert_eq!((condition.status.as_str(), condition.reason.as_str()), ("False", "NameConflict"));
     assert_eq!(bert.event("NameConflict"), told);
+    // Whoever looks again finds nothing new to tell.
+    let statuses = bert.tally.statuses;
+    bert.now += jiff::SignedDuration::from_secs(3);
+    bert.settle();
+    assert_eq!(bert.tally.statuses, statuses);
+    assert_eq!(bert.status().condition("ResourcesCreated"), Some(&condition));
     // A restart does not wait for it, either.
     bert.fail("workers-1", 1);
     bert.settle();
