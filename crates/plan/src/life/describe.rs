@@ -3,7 +3,8 @@
 use trainyard_api::{Attempt, State, condition};
 
 use super::judge::{Gang, is_copying};
-use super::running::{blocker, is_created, present, waiting_state};
+use super::running::{is_created, present, waiting_state};
+use super::staffing::blocker;
 use super::{force, report};
 use crate::draft::Draft;
 use crate::text;

@@ -2,6 +2,7 @@
 
 mod backoff;
 mod budget;
+mod deadlines;
 mod deletion;
 mod describe;
 mod ending;
@@ -14,6 +15,7 @@ mod policy;
 mod report;
 mod running;
 mod single;
+mod staffing;
 mod suspension;
 
 pub use force::due as force_due;

@@ -1,29 +1,21 @@
 //! A job that should run: judge its current attempt, and take the next step of it.
 
-use std::collections::BTreeSet;
-
-use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
-use trainyard_api::{
-    Cause, Phase, RestartScope, RoleOrder, State, TrainingJob, WorkerStatus, condition, names,
-};
+use jiff::Timestamp;
+use trainyard_api::{Cause, Phase, RestartScope, State, condition};
 
 use super::describe::describe;
 use super::judge::{Case, Gang, Verdict};
-use super::{backoff, budget, ending, has_finalizer, invalid, nudge, policy, report, single};
+use super::staffing::{furnish, may_start, staff};
+use super::{backoff, budget, deadlines, ending, invalid, nudge, policy, report, single};
 use crate::build;
-use crate::draft::{Draft, later};
+use crate::draft::Draft;
 use crate::inputs;
-use crate::plan::{NewObject, Patch, Step, Target, TargetKind};
-use crate::snapshot::{ObjectView, Obstacle, ObstacleKind, PodPhase, PodView};
+use crate::snapshot::{Obstacle, ObstacleKind, PodView};
 use crate::text;
-use crate::world::{self, Member, World};
+use crate::world::World;
 
 /// Why a job waits that a quota holds back.
-const QUOTA: &str = "QuotaExceeded";
-
-/// Of the nodes that are about to be taken away, so many are named in a pod. Taints usually keep it away from all of them.
-const MOST_AVOIDED: usize = 20;
+pub(super) const QUOTA: &str = "QuotaExceeded";
 
 pub(super) fn advance(draft: &mut Draft<'_>) {
     let snapshot = draft.snapshot;
@@ -63,7 +55,7 @@ pub(super) fn advance(draft: &mut Draft<'_>) {
         let ignored = draft.status.worker_statuses.iter().filter(|worker| worker.ignored).count();
         return ending::complete(draft, ignored);
     }
-    if let Some(reason) = overdue(draft, &world, &gang, &ignored) {
+    if let Some(reason) = deadlines::overdue(draft, &world, &gang, &ignored) {
         return reason.fail(draft);
     }
     match verdict {
@@ -232,7 +224,7 @@ fn note_reached(draft: &mut Draft<'_>) {
     }
 }
 
-fn begin(draft: &mut Draft<'_>, world: String, inputs: Option<String>, number: i32) {
+pub(super) fn begin(draft: &mut Draft<'_>, world: String, inputs: Option<String>, number: i32) {
     let time = draft.time();
     note_torn_down(draft);
     draft.begin_attempt(number, world, inputs);
@@ -254,80 +246,6 @@ fn begin(draft: &mut Draft<'_>, world: String, inputs: Option<String>, number: i
     draft.status.restarts.get_or_insert_default();
     draft.status.start_time.get_or_insert_with(|| time.clone());
     draft.status.active_since.get_or_insert(time);
-}
-
-/// A deadline that has passed.
-enum Overdue {
-    Active(i64),
-    Startup(i64, Option<String>),
-}
-
-fn overdue(draft: &mut Draft<'_>, world: &World<'_>, gang: &Gang<'_>, ignored: &[&str]) -> Option<Overdue> {
-    let spec = &draft.snapshot.job.spec;
-    let due =
-        |since: Option<Timestamp>, limit: Option<i64>| Some(later(since?, SignedDuration::from_secs(limit?)));
-    let active = due(draft.status.active_since.as_ref().map(|time| time.0), spec.active_deadline_seconds);
-    let starting =
-        draft.status.attempts.last().filter(|attempt| attempt.is_open() && attempt.running_time.is_none());
-    // Waiting for a quota is not starting up: that begins when the pods are there.
-    let since = starting.and_then(|attempt| match (&attempt.created_time, &attempt.start_time) {
-        // All who may be there by now have been let in; others wait for these to start.
-        (None, _) if awaits_quota(draft) => {
-            let are_in = missing(world, gang, ignored).is_empty();
-            are_in.then(|| gang.values().filter_map(|pod| pod.created).max()).flatten()
-        }
-        (Some(since), _) | (None, Some(since)) => Some(since.0),
-        (None, None) => None,
-    });
-    // Who takes the place of another while the rest goes on has to start up, too.
-    let alone = spec.restart_scope() == RestartScope::Worker && starting.is_none();
-    let replaced = gang.values().filter(|pod| alone && pod.phase == PodPhase::Pending && !pod.deleting);
-    let since = since.or_else(|| replaced.filter_map(|pod| pod.created).min());
-    let startup = due(since, spec.startup_timeout_seconds);
-    if active.is_some_and(|due| due <= draft.now) {
-        return Some(Overdue::Active(spec.active_deadline_seconds.unwrap_or_default()));
-    }
-    if startup.is_some_and(|due| due <= draft.now) {
-        let any = |worker: &WorkerStatus| {
-            worker.message.as_ref().map(|message| format!("{}: {message}", worker.pod_name))
-        };
-        let holdup = report::unread(draft).or_else(|| report::holdup(world, gang)).map(|(_, detail)| detail);
-        let holdup = holdup.or_else(|| draft.status.worker_statuses.iter().find_map(any));
-        return Some(Overdue::Startup(spec.startup_timeout_seconds.unwrap_or_default(), holdup));
-    }
-    for due in [active, startup].into_iter().flatten() {
-        draft.wake(due);
-    }
-    None
-}
-
-fn awaits_quota(draft: &Draft<'_>) -> bool {
-    draft
-        .status
-        .condition(condition::RESOURCES_CREATED)
-        .is_some_and(|created| created.status == "False" && created.reason == QUOTA)
-}
-
-impl Overdue {
-    fn fail(self, draft: &mut Draft<'_>) {
-        let (cause, reason, message) = match self {
-            Overdue::Active(limit) => (
-                Cause::Deadline,
-                "DeadlineExceeded",
-                format!("the job was active for longer than activeDeadlineSeconds ({limit} s)"),
-            ),
-            Overdue::Startup(limit, holdup) => (
-                Cause::StartupTimeout,
-                "StartupTimeout",
-                format!(
-                    "not all pods were running after startupTimeoutSeconds ({limit} s){}",
-                    holdup.map(|holdup| format!(": {holdup}")).unwrap_or_default()
-                ),
-            ),
-        };
-        draft.end_attempt(cause, None, &message);
-        ending::fail(draft, reason, &message);
-    }
 }
 
 /// What the cluster refused for this spec, while it is too early to ask again.
@@ -394,51 +312,6 @@ pub(super) fn waiting_state(draft: &Draft<'_>) -> State {
     }
 }
 
-/// Builds an object of a job.
-type Make = fn(&TrainingJob) -> NewObject;
-
-/// What puts an object back that has this fingerprint, if it should have another.
-type Mend = fn(&TrainingJob, u64) -> Option<Value>;
-
-/// Makes and mends the service, the config map and the claim. What is going or not ours is left alone (see `blocker`).
-fn furnish(draft: &mut Draft<'_>, world: &World<'_>) {
-    let snapshot = draft.snapshot;
-    let job = &*snapshot.job;
-    let uid = snapshot.uid();
-    let mut steps = Vec::new();
-
-    // Made if it is not there, put back if somebody changed it.
-    let mut keep =
-        |kind: TargetKind, name: String, views: &[ObjectView], make: Make, restore: Mend| match views
-            .iter()
-            .find(|view| view.name == name)
-        {
-            None => steps.push(Step::Create(make(job))),
-            Some(view) if view.owner.as_deref() == Some(uid) && !view.deleting => {
-                if let Some(patch) = restore(job, view.fingerprint) {
-                    steps.push(Step::Restore(Patch {
-                        target: Target { kind, name, uid: view.uid.clone() },
-                        patch,
-                    }));
-                }
-            }
-            Some(_) => {}
-        };
-    let service: Make = |job| NewObject::Service(Box::new(build::service(job)));
-    let name = names::service(world.job);
-    keep(TargetKind::Service, name, &snapshot.services, service, build::restore_service);
-    let config: Make = |job| NewObject::ConfigMap(Box::new(build::config_map(job)));
-    let name = names::config_map(world.job);
-    keep(TargetKind::ConfigMap, name, &snapshot.config_maps, config, build::restore_config_map);
-    let claim = names::claim(world.job);
-    if !snapshot.claims.iter().any(|view| view.name == claim)
-        && let Some(claim) = build::claim(job, world)
-    {
-        steps.push(Step::Create(NewObject::Claim(Box::new(claim))));
-    }
-    draft.stage(steps);
-}
-
 /// Who changes what the pods are made of while a job waits after a failure has mended something: it is tried at once.
 fn changed_while_waiting(draft: &mut Draft<'_>, world: &World<'_>, inputs: &str) {
     if backoff::pending(draft).is_none() {
@@ -458,126 +331,4 @@ fn changed_while_waiting(draft: &mut Draft<'_>, world: &World<'_>, inputs: &str)
     draft.status.backoff_until = None;
     draft.decide();
     draft.normal(notice.0, notice.1, format!("waiting/{}", draft.snapshot.generation()));
-}
-
-/// Whether pods may be created now: no backoff, nobody else's pods or dying objects under our names.
-fn may_start(draft: &mut Draft<'_>, world: &World<'_>) -> bool {
-    if let Some(until) = backoff::pending(draft) {
-        draft.wake(until.0);
-        return false;
-    }
-    blocker(draft, world).is_none()
-}
-
-/// An object under one of our names that is on its way out, or belongs to an earlier job of the same name. The cache
-/// tells when it is gone.
-pub(super) fn blocker(draft: &Draft<'_>, world: &World<'_>) -> Option<String> {
-    let snapshot = draft.snapshot;
-    let uid = snapshot.uid();
-    let foreign = |owner: Option<&str>| owner != Some(uid);
-    let service = names::service(world.job);
-    let config = names::config_map(world.job);
-    let claim = names::claim(world.job);
-    let objects = snapshot.services.iter().filter(|view| view.name == service).map(|view| ("service", view));
-    let objects = objects
-        .chain(snapshot.config_maps.iter().filter(|view| view.name == config).map(|v| ("config map", v)));
-    let mut objects = objects.filter(|(_, view)| view.deleting || foreign(view.owner.as_deref()));
-    let pod = snapshot.pods.iter().find(|pod| {
-        foreign(pod.owner.as_deref()) && world.members().any(|member| member.pod_name(world.job) == pod.name)
-    });
-    let mut claims = snapshot.claims.iter().filter(|_| build::makes_claim(&snapshot.job));
-    let claim = claims.find(|view| view.name == claim && view.deleting);
-    pod.map(|pod| format!("pod {}", pod.name))
-        .or_else(|| objects.next().map(|(kind, view)| format!("{kind} {}", view.name)))
-        .or_else(|| claim.map(|claim| format!("claim {}", claim.name)))
-}
-
-/// Who is to be there by now and is not: whose turn it is, in the order of the roles.
-fn missing<'w>(world: &'w World<'w>, gang: &Gang<'_>, ignored: &[&str]) -> Vec<Member<'w, 'w>> {
-    let started = |order: RoleOrder| {
-        world.members().filter(|member| member.role.order == order && member.role.replicas > 0).all(
-            |member| {
-                let name = member.pod_name(world.job);
-                // Whose failure does not matter is not waited for.
-                let is_ignored = ignored.contains(&name.as_str());
-                is_ignored || gang.get(name.as_str()).is_some_and(|pod| pod.has_started())
-            },
-        )
-    };
-    let turn = |member: &Member<'_, '_>| match member.role.order {
-        RoleOrder::BeforeWorkers => true,
-        RoleOrder::WithWorkers => started(RoleOrder::BeforeWorkers),
-        RoleOrder::AfterWorkers => started(RoleOrder::BeforeWorkers) && started(RoleOrder::WithWorkers),
-    };
-    let is_there = |member: &Member<'_, '_>| gang.contains_key(member.pod_name(world.job).as_str());
-    world.members().filter(|member| !is_there(member) && turn(member)).collect()
-}
-
-/// Creates the pods that are missing, in the order of their roles.
-fn staff(
-    draft: &mut Draft<'_>,
-    world: &World<'_>,
-    gang: &Gang<'_>,
-    ignored: &[&str],
-    number: i32,
-    inputs: &str,
-) {
-    if is_created(draft) {
-        return;
-    }
-    let missing = missing(world, gang, ignored);
-    if missing.is_empty() {
-        return;
-    }
-    if draft.open_attempt().is_none() {
-        draft.gone = pods_before(draft, world);
-        begin(draft, world.shape(), Some(inputs.to_owned()), number);
-    }
-    create(draft, world, &missing, number, inputs);
-}
-
-/// The pods of the attempt that ended last. None of them is seen any more, but one may only have lost its label, or never have been
-/// told of: in that case, two attempts would work on the same checkpoints.
-fn pods_before(draft: &Draft<'_>, world: &World<'_>) -> Vec<String> {
-    let last = draft.status.attempts.last();
-    if last.is_none() && !has_finalizer(draft.snapshot) {
-        // Nearly always, this is the first attempt.
-        return Vec::new();
-    }
-    // With our finalizer and without attempts, it waited for its first start, or somebody has removed the status.
-    let now: BTreeSet<String> = world.members().map(|member| member.pod_name(world.job)).collect();
-    let before = last
-        .and_then(|last| last.world.as_deref())
-        .into_iter()
-        .flat_map(|shape| world::pods_of_shape(world.job, shape));
-    now.into_iter().chain(before).collect::<BTreeSet<_>>().into_iter().collect()
-}
-
-/// Creates pods of the open attempt.
-pub(super) fn create(
-    draft: &mut Draft<'_>,
-    world: &World<'_>,
-    members: &[Member<'_, '_>],
-    number: i32,
-    inputs: &str,
-) {
-    let job = &*draft.snapshot.job;
-    let resumed = draft.open_attempt().and_then(|attempt| attempt.resumed_from.clone());
-    let announced: Vec<&str> = draft.snapshot.notices.iter().map(|notice| notice.node.as_str()).collect();
-    let avoided = draft.status.avoided_nodes.iter().map(String::as_str);
-    let avoided: BTreeSet<&str> = avoided.chain(announced.iter().copied().take(MOST_AVOIDED)).collect();
-    let avoided: Vec<&str> = avoided.into_iter().collect();
-    let order = build::Order {
-        job,
-        world,
-        attempt: number,
-        inputs,
-        resume: resumed.as_deref(),
-        avoided: &avoided,
-        announced: &announced,
-        settings: draft.settings,
-    };
-    let pod = |member: &Member<'_, '_>| Step::Create(NewObject::Pod(Box::new(order.pod(member))));
-    let steps = members.iter().map(pod).collect();
-    draft.stage(steps);
 }

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{FailureAction, Phase, State, condition};
 
 use super::judge::{Case, Ending, has_failed};
-use super::{backoff, ending, policy, report, running};
+use super::{backoff, ending, policy, report, running, staffing};
 use crate::draft::Draft;
 use crate::snapshot::{PodPhase, PodView};
 use crate::text;
@@ -48,7 +48,7 @@ pub(super) fn mend(draft: &mut Draft<'_>, case: &Case<'_, '_>) -> bool {
     let has_room = case.snapshot.own_pods().all(|pod| pod.attempt == Some(attempt.number));
     // What was refused is not asked for again before its time.
     if has_room && !missing.is_empty() && running::refusal(draft).is_none() {
-        running::create(draft, case.world, &missing, attempt.number, case.inputs);
+        staffing::create(draft, case.world, &missing, attempt.number, case.inputs);
     }
     false
 }
