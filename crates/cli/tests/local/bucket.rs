@@ -6,11 +6,11 @@ use trainyard_testbucket::Server;
 
 use crate::common::example::Example;
 use crate::common::training::Work;
-use crate::support::{Bench, Ended, Running, kill, until};
+use crate::support::{Bench, Held, Running, kill, until};
 
 /// Few, where nothing is killed.
 const SHORT: i64 = 2;
-/// More than what can be done while a copy is on its way, and that three times: there must be something left to kill.
+/// Two for every time that something is killed, and as many again: there must be something left to kill.
 const LONG: i64 = 14;
 
 /// A small run of the digits example, with a bucket of its own.
@@ -55,12 +55,15 @@ impl Training {
         names.filter_map(|entry| epoch(entry.file_name().into_string().ok()?)).max().unwrap_or(0)
     }
 
-    fn until_further(&self, run: &Running) -> i64 {
-        let before = self.kept();
-        until("another epoch has arrived in the bucket", || {
-            self.kept() > before || run.stdout().contains("digits: Completed")
-        });
-        self.kept()
+    /// Waits for another epoch in the bucket, and holds the leader meanwhile: a training that went on would come to its end before
+    /// the copy arrives, where the machine has a lot to do. Says which epoch that is.
+    fn until_further(&self, run: &Running) -> (i64, Held) {
+        let (before, said) = (self.kept(), run.stdout().len());
+        // Who tells of an epoch has saved the one before.
+        until("another epoch is saved", || epochs_told(&run.stdout()[said..]).max() >= Some(before + 2));
+        let held = Held::new(self.bench.worker(0));
+        until("it has arrived in the bucket", || self.kept() > before);
+        (self.kept(), held)
     }
 
     /// The weights at the end, and all that is saved with them.
@@ -69,9 +72,9 @@ impl Training {
     }
 }
 
-/// The first epoch that a run tells of.
-fn first_epoch(ended: &Ended) -> Option<i64> {
-    ended.stdout.lines().find_map(|line| {
+/// The epochs that a run tells of.
+fn epochs_told(stdout: &str) -> impl Iterator<Item = i64> {
+    stdout.lines().filter_map(|line| {
         let line = &line[line.find('{')?..];
         serde_json::from_str::<serde_json::Value>(line).ok()?["epoch"].as_i64()
     })
@@ -88,24 +91,27 @@ fn with_nothing_left_but_the_bucket_a_training_ends_as_one_that_nobody_disturbed
     let training = Training::new(LONG, "secret", "");
     let bench = &training.bench;
     let run = bench.start(&["run", "job.yaml"]);
-    training.until_further(&run);
+    let (_, held) = training.until_further(&run);
     let leader = bench.worker(0);
     kill(bench.worker(1));
+    drop(held);
     // Those of the attempt that this has ended are no victims any more.
     until("another leader runs", || bench.worker(0) != leader);
-    training.until_further(&run);
+    let (_, held) = training.until_further(&run);
     kill(bench.worker(0));
-    let kept = training.until_further(&run);
+    drop(held);
+    let (kept, held) = training.until_further(&run);
     // The operator, the API server and the node are one process here; and then the disk is lost, too.
     run.signal("-9");
     run.wait();
+    drop(held);
     bench.nobody_is_left();
     std::fs::remove_dir_all(bench.path().join(".trainyard")).unwrap();
 
     let ended = bench.run(&["run", "job.yaml"]);
     assert_eq!(ended.code, Some(0), "{ended}");
     assert!(training.last() == expected, "the weights differ from those of the undisturbed run");
-    assert!(first_epoch(&ended) >= Some(kept), "epoch {kept} was in the bucket: {ended}");
+    assert!(epochs_told(&ended.stdout).next() >= Some(kept), "epoch {kept} was in the bucket: {ended}");
     let copies = std::fs::read_dir(training.place()).unwrap().flatten();
     let copies = copies.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let copies: Vec<String> = copies.filter(|name| name.ends_with(".complete")).collect();
@@ -118,8 +124,9 @@ fn the_same_without_namespaces_where_every_pod_has_a_directory_of_another_name()
     let training = Training::new(LONG, "secret", "");
     let bench = &training.bench;
     let run = bench.start(&["run", "job.yaml", "--no-isolation"]);
-    let kept = training.until_further(&run);
+    let (kept, held) = training.until_further(&run);
     kill(training.bench.worker(1));
+    drop(held);
     let ended = run.wait();
     assert_eq!(ended.code, Some(0), "{ended}");
     assert!(kept >= 1 && training.kept() == LONG, "{ended}");
