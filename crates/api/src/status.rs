@@ -363,6 +363,9 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Why an attempt fails although nobody asked for its end.
+    pub const FAILURES: [Self; 4] = [Self::Application, Self::OutOfMemory, Self::Disruption, Self::Stalled];
+
     /// Whether it uses up `backoffLimit`.
     pub fn counts(self) -> bool {
         matches!(self, Cause::Application | Cause::OutOfMemory)

@@ -240,8 +240,8 @@ impl<P: Port> Run<'_, P> {
             Step::RemoveFinalizer => self.finalizers(false).await,
             Step::Create(object) => self.create(object).await,
             Step::Delete { target, grace } => self.delete(target, *grace).await,
-            Step::Restore(patch) => self.restore(patch).await,
-            Step::Nudge(patch) => match self.restore(patch).await {
+            Step::Restore(patch) => self.patch(patch).await,
+            Step::Nudge(patch) => match self.patch(patch).await {
                 // A busy server is asked again. Where it is not allowed, the kubelet looks again by itself, only later.
                 Done::Stopped(refusal, pod) if !matches!(refusal, Refusal::Passing(_)) => {
                     tracing::debug!(job = %self.reference.name, "{pod} cannot be nudged: {refusal}");
@@ -390,7 +390,7 @@ impl<P: Port> Run<'_, P> {
         }
     }
 
-    async fn restore(&self, Patch { target, patch }: &Patch) -> Done {
+    async fn patch(&self, Patch { target, patch }: &Patch) -> Done {
         match self.port.patch(&self.reference, target, patch).await {
             Ok(written) => Done::Echo(Echo::Reached {
                 kind: target.kind,

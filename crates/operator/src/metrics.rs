@@ -317,7 +317,6 @@ impl Metrics {
 /// How long it took from the decision about a failure until all ran again, if that is what this status says for the first time. The
 /// condition knows it also for an operator that was started in between. A change that a user asked for is no failure.
 fn recovery(before: &TrainingJobStatus, after: &TrainingJobStatus) -> Option<SignedDuration> {
-    const FAILURES: [Cause; 4] = [Cause::Application, Cause::OutOfMemory, Cause::Disruption, Cause::Stalled];
     let restarting = before.condition(condition::RESTARTING).filter(|it| it.status == "True")?;
     let cause = if restarting.reason == Cause::Resume.as_str() {
         // It was started once more before anything had begun: what it recovers from came before that.
@@ -326,7 +325,7 @@ fn recovery(before: &TrainingJobStatus, after: &TrainingJobStatus) -> Option<Sig
     } else {
         restarting.reason.as_str()
     };
-    FAILURES.iter().find(|failure| failure.as_str() == cause)?;
+    Cause::FAILURES.iter().find(|failure| failure.as_str() == cause)?;
     let is_over = after.condition(condition::RESTARTING).filter(|it| it.status == "False")?;
     let took = is_over.last_transition_time.0.duration_since(restarting.last_transition_time.0);
     (after.state == Some(State::Running)).then(|| took.max(SignedDuration::ZERO))

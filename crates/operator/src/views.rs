@@ -200,7 +200,7 @@ impl Viewed for SlimPod {
         let disruption = self.disruption();
         let untouched_since = self.untouched_since();
         let lingers = exit.is_some() && self.status.phase.as_deref() == Some("Running");
-        let company = if self.has_company() { Company::Others } else { Company::Sidecars };
+        let lingers = lingers.then(|| self.company());
         let notes = self.metadata.annotations.as_ref();
         let note = |name: &str| notes.and_then(|notes| notes.get(name)).map(|note| note.as_str().into());
         PodView {
@@ -234,7 +234,7 @@ impl Viewed for SlimPod {
                 let begun = state.running.is_some() || state.terminated.is_some();
                 container.name == AGENT_CONTAINER && begun
             }),
-            lingers: lingers.then_some(company),
+            lingers,
             node: self.spec.node_name,
             name: self.metadata.name.clone().unwrap_or_default(),
             uid: self.metadata.uid.clone().unwrap_or_default(),
@@ -327,10 +327,13 @@ impl SlimPod {
         bound.and_then(|bound| bound.last_transition_time)
     }
 
-    /// Whether another container runs on which the pod waits. Kubernetes ends its own kind of sidecars, which are init containers.
-    fn has_company(&self) -> bool {
+    /// What still runs when the program has ended. Kubernetes ends its own kind of sidecars, which are init containers.
+    fn company(&self) -> Company {
         let mut containers = self.status.container_statuses.iter();
-        containers.any(|container| container.name != names::CONTAINER && container.state.running.is_some())
+        let other = |container: &SlimContainerStatus| {
+            container.name != names::CONTAINER && container.state.running.is_some()
+        };
+        if containers.any(other) { Company::Others } else { Company::Sidecars }
     }
 
     fn disruption_target(&self) -> Option<&SlimCondition> {

@@ -147,8 +147,7 @@ fn same_failure(settings: &Settings, attempts: &[Attempt]) -> Option<usize> {
 pub(super) fn streak(attempts: &[Attempt], cause: Cause) -> i32 {
     let mut streak = 0;
     for attempt in attempts.iter().rev() {
-        let failures = [Cause::Application, Cause::OutOfMemory, Cause::Disruption, Cause::Stalled];
-        let Some(failed) = attempt.cause.filter(|cause| failures.contains(cause)) else { break };
+        let Some(failed) = attempt.cause.filter(|cause| Cause::FAILURES.contains(cause)) else { break };
         if attempt.made_progress() {
             break;
         }

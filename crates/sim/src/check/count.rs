@@ -5,7 +5,7 @@ use trainyard_operator::Watched;
 use trainyard_plan::{World, blames_a_peer};
 
 use super::fact::Fact;
-use super::{Checker, Verdict, demand};
+use super::{Checker, Verdict, demand, has_ended_since};
 use crate::mishap::Mishap;
 use crate::server::Actor;
 
@@ -43,11 +43,8 @@ impl Checker {
                 attempt.cause
             );
         }
-        let closed = |attempt: &&Attempt| {
-            let known = old.attempts.iter().find(|known| known.number == attempt.number);
-            !attempt.is_open() && known.is_none_or(Attempt::is_open)
-        };
-        let newly: Vec<&Attempt> = new.attempts.iter().filter(closed).collect();
+        let newly: Vec<&Attempt> =
+            new.attempts.iter().filter(|attempt| has_ended_since(old, attempt)).collect();
         let failures: Vec<&&Attempt> =
             newly.iter().filter(|attempt| attempt.cause.is_some_and(Cause::counts)).collect();
         for attempt in &failures {

@@ -363,3 +363,9 @@ fn others(job: &TrainingJob) -> impl Iterator<Item = &String> {
 fn open_attempt(status: &TrainingJobStatus) -> Option<&Attempt> {
     status.attempts.last().filter(|attempt| attempt.is_open())
 }
+
+/// It has ended, and this status did not say so yet.
+fn has_ended_since(old: &TrainingJobStatus, attempt: &Attempt) -> bool {
+    let known = old.attempts.iter().find(|known| known.number == attempt.number);
+    !attempt.is_open() && known.is_none_or(Attempt::is_open)
+}

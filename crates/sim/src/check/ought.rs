@@ -7,7 +7,7 @@ use trainyard_plan::{World, blames_a_peer};
 
 use super::fact::Fact;
 use super::status::SAME_FAILURES;
-use super::{Checker, Verdict, demand};
+use super::{Checker, Verdict, demand, has_ended_since};
 
 impl Checker {
     /// What has failed for good is not restarted, neither all of it nor one pod alone.
@@ -30,9 +30,8 @@ impl Checker {
                 demand!(why.is_none(), "{} failed and is replaced, and that is final: {why:?}", pod.name);
             }
         }
-        let known = |number| old.attempts.iter().find(|known| known.number == number);
-        let last = new.attempts.last().filter(|last| !last.is_open() && new.state == Some(State::Restarting));
-        let Some(last) = last.filter(|last| known(last.number).is_none_or(Attempt::is_open)) else {
+        let last = new.attempts.last().filter(|_| new.state == Some(State::Restarting));
+        let Some(last) = last.filter(|last| has_ended_since(old, last)) else {
             return Ok(());
         };
         // Who is replaced alone can fail more than once in an attempt.

@@ -1,9 +1,9 @@
 //! What is decided is told to people, too: by an event for every end, unless whoever wrote it down died, or was not answered.
 
-use trainyard_api::{Attempt, Cause, State, TrainingJob, TrainingJobStatus};
+use trainyard_api::{Cause, State, TrainingJob, TrainingJobStatus};
 use trainyard_operator::NewEvent;
 
-use super::{Checker, Verdict, demand};
+use super::{Checker, Verdict, demand, has_ended_since};
 use crate::server::Actor;
 
 /// Longer messages are cut.
@@ -34,10 +34,7 @@ impl Checker {
         if self.unanswered || self.robbed.contains(uid) {
             return;
         }
-        let ended = new.attempts.last().filter(|last| {
-            let known = old.attempts.iter().find(|known| known.number == last.number);
-            !last.is_open() && known.is_none_or(Attempt::is_open)
-        });
+        let ended = new.attempts.last().filter(|last| has_ended_since(old, last));
         let (reason, words) = match (new.state, ended) {
             (Some(State::Restarting), Some(ended)) => {
                 let reason = match ended.cause {

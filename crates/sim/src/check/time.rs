@@ -8,7 +8,7 @@ use trainyard_plan::{World, inputs_of};
 
 use super::made::LONGEST_WAIT;
 use super::status::is_mendable;
-use super::{Checker, Verdict, demand, open_attempt};
+use super::{Checker, Verdict, demand, has_ended_since, open_attempt};
 use crate::server::{Actor, Server};
 
 /// Times are told in whole seconds.
@@ -122,10 +122,7 @@ impl Checker {
             let (least, most) = (SignedDuration::from_secs(base), SignedDuration::from_millis(base * 1100));
             began + least <= until && until <= wall + most + SECOND
         };
-        let ended = new.attempts.last().filter(|last| {
-            let known = old.attempts.iter().find(|known| known.number == last.number);
-            !last.is_open() && known.is_none_or(Attempt::is_open)
-        });
+        let ended = new.attempts.last().filter(|last| has_ended_since(old, last));
         if let Some(ended) = ended.filter(|_| new.state == Some(State::Restarting)) {
             let row = row(&new.attempts);
             demand!(
